@@ -177,6 +177,10 @@ class OnlineAgent(Agent):
             )
         return env
 
+    def learn(self, total_timesteps: int | None = None, **options: Any) -> dict[str, float]:
+        """The same as `train`, under the name that Stable-Baselines3 has for it."""
+        return self.train(total_timesteps, **options)
+
     predict = play.predict
     export = exported.export
     player = play.player

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sharpwave.agents import OnlineAgent
 from sharpwave.config.on_policy import OnPolicyConfig
@@ -37,6 +37,12 @@ class A2CConfig(OnPolicyConfig):
     """ε of RMSprop: added to the root of its mean square, for numerical stability."""
     compile: bool = False
     """Compile the loss with torch.compile."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        **OnPolicyConfig.aliases,
+        "normalize_advantage": "normalize_advantages",
+        "rms_prop_eps": "rms_eps",
+    }
 
     def check(self) -> None:
         """Check the values."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sharpwave.agents import OnlineAgent
@@ -61,7 +60,6 @@ class DQNConfig(OffPolicyConfig):
     aliases: ClassVar[dict[str, str]] = {
         **OffPolicyConfig.aliases,
         "target_update_interval": "target_update_freq",
-        "n_steps": "n_step",
         "double_q": "double_dqn",
     }
 
@@ -94,10 +92,13 @@ class DQNLearner(QSchedule, TorchLearner):
 
     def build(self) -> None:
         """Make the network, its target network, and Adam over its parameters."""
-        adam = partial(nn.Adam, lr=0.0, eps=self.config.adam_eps)
-        self.policy = self.add("q_network", self.make_network(), adam)
+        self.policy = self.add("q_network", self.make_network(), self.make_optimizer)
         self.target = self.add_copy("target", self.policy)
         self.branches = self.policy.branches
+
+    def make_optimizer(self, flat: nn.FlatParameters) -> nn.FlatOptimizer:
+        """Adam with the ε of the configuration."""
+        return nn.Adam(flat, lr=0.0, eps=self.config.adam_eps)
 
     @property
     def n_atoms(self) -> int:

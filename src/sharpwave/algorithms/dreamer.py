@@ -391,7 +391,7 @@ class DreamerV3(OnlineAgent):
 
     imagine = dreams.imagine
     open_loop = dreams.open_loop
-    learn = replayed.learn
+    learn = replayed.learn  # type: ignore[assignment]  # from what is stored
     pretrain = replayed.pretrain
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sharpwave.agents import OnlineAgent
 from sharpwave.config.off_policy import OffPolicyConfig
@@ -39,14 +39,22 @@ class SACConfig(OffPolicyConfig):
     """Entropy coefficient (temperature α); "auto" learns it from 1 on, "auto_0.1" from 0.1 on."""
     auto_entropy: bool = True
     """Learn an "auto" coefficient; otherwise "auto" stays 0.2, and "auto_0.1" stays 0.1."""
-    target_entropy: float | None = None
-    """Target entropy of a learned coefficient; minus the number of action dimensions when None."""
+    target_entropy: float | Literal["auto"] | None = None
+    """Target entropy of a learned coefficient; minus the number of action dimensions when None or
+    "auto"."""
     use_gsde: bool = False
     """Explore by generalized state-dependent exploration (gSDE)."""
     sde_sample_freq: int = -1
     """Steps between new samples of the noise of gSDE; -1 samples once per update."""
     log_std_init: float = -3.0
     """Initial log standard deviation of gSDE."""
+
+    aliases: ClassVar[dict[str, str]] = {**OffPolicyConfig.aliases, "use_sde": "use_gsde"}
+
+    def __post_init__(self) -> None:
+        if self.target_entropy == "auto":
+            object.__setattr__(self, "target_entropy", None)
+        super().__post_init__()
 
     def check(self) -> None:
         """Check the values."""

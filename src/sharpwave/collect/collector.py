@@ -56,6 +56,11 @@ class CollectorState(ABC):
     def reset(self) -> None:
         """Start new episodes everywhere."""
 
+    def restart(self) -> None:
+        """Count from 0 again, and start new episodes before the next step."""
+        self.timesteps = 0
+        self.obs = None
+
     def _act(self, choose: Callable[[Any, Any], Any], step: Callable[[Any], Any]) -> Any:
         """Choose actions and step: the observations, the actions and the step that followed."""
         if self.obs is None:

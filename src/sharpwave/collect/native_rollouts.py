@@ -168,6 +168,14 @@ class NativeRollouts:
             assert self._collector is not None
             self._pending = self._collector.recv()
 
+    def restart(self) -> None:
+        """Count from 0 again, and start new episodes before the next rollout."""
+        self.finish()
+        self._count = self._count if self._collector is None else self._collector.count
+        self.close()
+        self.timesteps, self._collector, self._pending = 0, None, None
+        self._is_requested = self._is_reset = False
+
     def close(self) -> None:
         """End the thread."""
         if self._collector is not None:

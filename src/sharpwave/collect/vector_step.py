@@ -56,6 +56,13 @@ class VectorStep(NamedTuple):
             valid,
         )
 
+    def normalized(self, normalizer: Any) -> VectorStep:
+        """The same step with observations as a normalizer makes them; None changes nothing."""
+        if normalizer is None:
+            return self
+        normalize = normalizer.normalize_obs
+        return self._replace(obs=normalize(self.obs), next_obs=normalize(self.next_obs))
+
 
 def tensor_step(obs: Any, actions: Any, step: Any, next_obs: Any = None) -> VectorStep:
     """The transitions of a step of tensors, which the environments may write to again later.

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from sharpwave.config import files as config_files
 from sharpwave.config.convert import NONE_WORDS, convert, from_text
+from sharpwave.config.elsewhere import said_elsewhere
 from sharpwave.config.schedules import Linear, is_unwritten_callable, schedule_to_json
 from sharpwave.core.suggest import did_you_mean
 
@@ -245,7 +246,7 @@ class Config(metaclass=_Constructor):
         for given, value in options.items():
             name = cls.aliases.get(given, given)
             if name not in names:
-                close = did_you_mean(str(given), [*names, *cls.aliases])
+                close = said_elsewhere(given) or did_you_mean(str(given), [*names, *cls.aliases])
                 raise TypeError(f"unknown option {given!r} of {cls.__name__}{close}")
             if name in known:
                 raise TypeError(f"option {name!r} of {cls.__name__} is given twice")

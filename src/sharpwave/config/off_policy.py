@@ -69,6 +69,8 @@ class ReplayConfig(OnlineConfig):
     """Number of environment steps with random actions before learning starts."""
     train_freq: int = 1
     """Number of steps of every environment between two updates."""
+    train_episodes: int | None = None
+    """Number of finished episodes between two updates, in place of `train_freq`."""
     gradient_steps: int = 1
     """Number of gradient steps of an update, each on a batch of its own; -1 for as many as
     environment steps were collected. Not with `train_ratio`."""
@@ -114,12 +116,18 @@ class ReplayConfig(OnlineConfig):
         """Check the values."""
         super().check()
         self.require_positive("buffer_size", "batch_size", "train_freq", "log_interval")
-        self.require_positive("train_ratio")
+        self.require_positive("train_ratio", "train_episodes")
         self.require_range("learning_rate", 0)
         self.require_range("learning_starts", 0)
         if self.gradient_steps < 0 and self.gradient_steps != -1:
             raise ValueError(f"gradient_steps must be at least 0 or -1, got {self.gradient_steps}")
         self.require_range("train_ratio", 0, 1e6)
+        if self.train_episodes is not None and self.train_freq != 1:
+            raise ValueError(
+                "train_episodes and train_freq exclude each other: with "
+                f"train_episodes={self.train_episodes} train_freq must stay 1, "
+                f"got {self.train_freq}"
+            )
         if self.train_ratio is not None and self.gradient_steps != 1:
             raise ValueError(
                 "train_ratio and gradient_steps exclude each other: with "
@@ -159,6 +167,8 @@ class OffPolicyConfig(NetworkOptions, ReplayConfig):
     ...}` gives each its own."""
     activation: ActivationName = "relu"
     """Activation of the hidden layers."""
+
+    aliases: ClassVar[dict[str, str]] = {**ReplayConfig.aliases, "n_steps": "n_step"}
 
     @property
     def draws(self) -> DrawOptions:

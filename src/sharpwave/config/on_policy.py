@@ -55,6 +55,8 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
     feature_norm: bool = False
     """Layer normalization of the inputs of the networks."""
 
+    aliases: ClassVar[dict[str, str]] = {**OnlineConfig.aliases, "use_sde": "use_gsde"}
+
     def check(self) -> None:
         """Check the values."""
         super().check()
@@ -120,7 +122,11 @@ class ClippedConfig(RolloutConfig):
     compile: bool = False
     """Compile the loss with `torch.compile`."""
 
-    aliases: ClassVar[dict[str, str]] = {**RolloutConfig.aliases, "clip_range": "clip_eps"}
+    aliases: ClassVar[dict[str, str]] = {
+        **RolloutConfig.aliases,
+        "clip_range": "clip_eps",
+        "normalize_advantage": "normalize_advantages",
+    }
 
     def check(self) -> None:
         """Check the values."""

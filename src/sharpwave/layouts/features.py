@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from sharpwave.types import Floats
 
-__all__ = ["Features", "features_of", "n_features"]
+__all__ = ["Features", "features_of", "is_image", "n_features"]
 
 Features: TypeAlias = Callable[[Any], Floats]
 """From observations [B, ...], nested where the space is, to [B, n_features]."""
@@ -46,6 +46,11 @@ def features_of(space: spaces.Space[Any]) -> Features:
     return flat
 
 
+def is_image(space: spaces.Space[Any]) -> bool:
+    """Return whether a space holds images: uint8 with three axes."""
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+
+
 def n_features(space: spaces.Space[Any]) -> int:
     """Number of features of an observation: integers are one-hot.
 
@@ -53,7 +58,7 @@ def n_features(space: spaces.Space[Any]) -> int:
         TypeError: The space holds images, whose features are learned, or is of another kind.
     """
     if isinstance(space, spaces.Box):
-        if space.dtype == np.uint8 and len(space.shape) == 3:
+        if is_image(space):
             raise TypeError("observations are images, whose features are learned by convolutions")
         return math.prod(space.shape)
     if isinstance(space, spaces.Discrete):

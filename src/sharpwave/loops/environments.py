@@ -46,6 +46,11 @@ class EnvironmentLoop(Loop):
         episodes: Episodes = self._all_episodes or self.collector.episodes
         return episodes
 
+    def restart(self) -> None:
+        """Count from 0 again, in new episodes."""
+        super().restart()
+        self.collector.restart()
+
     def _share_episodes(self) -> None:
         """Let `episodes` be those of all processes that learn together."""
         if not self.ranks.is_alone:

@@ -129,6 +129,10 @@ class Loop(ABC):
     def begin_in(self, folder: Path) -> None:  # noqa: B027 - most need nothing of it
         """Told which folder the run has, before its first step."""
 
+    def restart(self) -> None:
+        """Count from 0 again: what comes is a run of its own, with what was learned so far."""
+        self.timesteps = 0
+
     def check(self) -> None:  # noqa: B027
         """Raise what is wrong with the source before a run begins."""
 

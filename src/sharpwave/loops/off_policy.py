@@ -48,8 +48,7 @@ class OffPolicyLoop(EnvironmentLoop):
     """Collects steps into a buffer and learns from batches of it.
 
     An update is `train_freq` steps of every environment and the gradient steps that follow. A run
-    hears of the progress every `log_interval` environment steps, and sooner where a callback wants
-    to.
+    hears of the progress every `log_interval` environment steps, and where a callback wants to.
 
     Args:
         learner: The learner, which acts too.
@@ -216,7 +215,7 @@ class OffPolicyLoop(EnvironmentLoop):
     # For a loop of one's own
 
     def collect(self) -> int:
-        """Step every environment `train_freq` times, into the buffer.
+        """Step every environment until an update is due, into the buffer.
 
         Returns:
             How many steps that were.
@@ -314,6 +313,7 @@ class OffPolicyLoop(EnvironmentLoop):
         thread collects them or not, so that a run does not depend on where its reports are.
         """
         collected, self._steps_taken, self._rounds_taken = self._steps_taken, 0, 0
+        self._pace.updated(self.collector.episodes.count)
         if self.config.overlap:
             self.actor.learner.copy_acting(self.learner)
         return collected
@@ -322,7 +322,9 @@ class OffPolicyLoop(EnvironmentLoop):
 
     def _rounds(self) -> Iterator[Round]:
         """Steps the environments until an update is due, each time when it is asked for."""
-        for _ in range(self.config.train_freq - self._rounds_taken):
+        taken = self._rounds_taken
+        while self._pace.collects(taken, self.collector.episodes.count):
+            taken += 1
             rows, reward = self.collector.step(self._choose)
             if self._extra and rows is not None:  # what the learner gave, if it acted
                 rows = rows.with_extra(self._extra)
@@ -366,21 +368,14 @@ class OffPolicyLoop(EnvironmentLoop):
             for rows, reward, taken in rounds:
                 self._store_round(rows)
                 if run is not None and run.hears("on_step"):
-                    sees = partial(self._as_the_policy_sees, taken)
+                    # Steps are stored raw, and normalized where something looks at them.
+                    sees: Any = partial(VectorStep.normalized, taken, self.normalizer)  # type: ignore[arg-type]
                     if not run.tell_step(float(reward), sees):
                         break
         finally:
             if self.config.overlap:  # these happened, whoever does not want to hear of them
                 for rows, _, _ in rounds:
                     self._store_round(rows)
-
-    def _as_the_policy_sees(self, taken: VectorStep | None) -> VectorStep:
-        """Steps are stored raw, and normalized where something looks at them."""
-        assert taken is not None
-        if self.normalizer is None:
-            return taken
-        normalize = self.normalizer.normalize_obs
-        return taken._replace(obs=normalize(taken.obs), next_obs=normalize(taken.next_obs))
 
     def _store_round(self, rows: Transitions | None) -> None:
         self._rounds_taken += 1
@@ -399,6 +394,12 @@ class OffPolicyLoop(EnvironmentLoop):
         self.timesteps += len(rows.rewards)
         self._steps_taken += len(rows.rewards)
         self._own_steps += len(rows.rewards)
+
+    def restart(self) -> None:
+        """Count from 0 again, with random actions first."""
+        super().restart()
+        self._rounds_taken = self._steps_taken = 0
+        self._learns_after = self.config.learning_starts
 
     def _keep(self, following: Future[list[Round]] | None) -> None:
         """Store what a thread collects while something else goes wrong, which is what counts."""

@@ -83,6 +83,11 @@ class RolloutLoop(EnvironmentLoop):
         self.timesteps = self.collector.timesteps + self._elsewhere
         return run.tell_step(reward, transitions)
 
+    def restart(self) -> None:
+        """Count from 0 again, in new episodes."""
+        super().restart()
+        self._elsewhere = 0
+
     def close(self) -> None:
         """End the thread that collects, where there is one."""
         self.collector.close()

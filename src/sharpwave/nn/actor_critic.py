@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sharpwave.nn.distributions import Discrete, Distribution, make_distribution
-from sharpwave.nn.features import make_features
+from sharpwave.nn.features import Features, make_features
 from sharpwave.nn.gsde import StateDependentNoise
 from sharpwave.nn.mlp import MLP, make_mlp
 from sharpwave.nn.recurrent import EpisodePieces, make_rnn, n_states, step, unroll
@@ -79,6 +79,7 @@ class ActorCritic(nn.Module):
         ortho_init: First weights are orthogonal and biases zero; otherwise both are uniform, as
             torch's layers begin.
         feature_norm: Inputs of both networks pass through layer normalization.
+        features: Extractor in place of the one that `make_features` makes for the space.
         generator: Source of the weights.
 
     Attributes:
@@ -117,6 +118,7 @@ class ActorCritic(nn.Module):
         recurrent_size: int = 64,
         ortho_init: bool = True,
         feature_norm: bool = False,
+        features: Features | None = None,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
@@ -124,7 +126,9 @@ class ActorCritic(nn.Module):
         continuous = isinstance(action_space, spaces.Box)
         if gsde and not continuous:
             raise ValueError(f"gsde needs a Box action space, got {action_space}")
-        self.features = make_features(observation_space, generator, ortho_init=ortho_init)
+        self.features = features or make_features(
+            observation_space, generator, ortho_init=ortho_init
+        )
         self.critic_features = None
         size = critic_size = self.features.size
         if critic_space is not None:

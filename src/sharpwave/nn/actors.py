@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sharpwave.nn.distributions import Categorical, GaussianParams, SquashedGaussian
-from sharpwave.nn.features import make_features
+from sharpwave.nn.features import Features, make_features
 from sharpwave.nn.gsde import StateDependentNoise
 from sharpwave.nn.mlp import make_mlp
 
@@ -32,6 +32,7 @@ class SquashedActor(nn.Module):
         gsde: Explore by state-dependent noise, whose deviations are parameters of their own.
         log_std_init: Their first logarithm.
         batch_norm: Batch renormalization before every layer.
+        features: Extractor in place of the one that `make_features` makes for the space.
         generator: Source of the weights.
 
     Example:
@@ -52,11 +53,12 @@ class SquashedActor(nn.Module):
         gsde: bool = False,
         log_std_init: float = -3.0,
         batch_norm: bool = False,
+        features: Features | None = None,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
         self.distribution = SquashedGaussian(action_dim)
-        self.features = make_features(observation_space, generator)
+        self.features = features or make_features(observation_space, generator)
         size = self.features.size
         outputs = action_dim if gsde else 2 * action_dim
         self.net = make_mlp(
@@ -186,6 +188,7 @@ class DeterministicActor(nn.Module):
         action_dim: Size of an action.
         hidden: Sizes of the hidden layers.
         activation: Their activation, by name.
+        features: Extractor in place of the one that `make_features` makes for the space.
         generator: Source of the weights.
 
     Example:
@@ -202,10 +205,11 @@ class DeterministicActor(nn.Module):
         *,
         hidden: Sequence[int] = (256, 256),
         activation: str = "relu",
+        features: Features | None = None,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
-        self.features = make_features(observation_space, generator)
+        self.features = features or make_features(observation_space, generator)
         self.net = make_mlp(
             self.features.size, hidden, action_dim, activation, generator, head_gain=None
         )

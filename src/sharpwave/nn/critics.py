@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sharpwave.nn.features import make_features
+from sharpwave.nn.features import Features, make_features
 from sharpwave.nn.mlp import make_mlp
 from sharpwave.nn.stacked import StackedMLP
 
@@ -32,6 +32,7 @@ class Critics(nn.Module):
         layer_norm: Layer normalization after every activation.
         batch_norm: Batch renormalization before every layer.
         n_outputs: Numbers per estimate: 1 for a mean, more for quantiles.
+        features: Extractor in place of the one that `make_features` makes for the space.
         generator: Source of the weights.
 
     Example:
@@ -52,10 +53,11 @@ class Critics(nn.Module):
         layer_norm: bool = False,
         batch_norm: bool = False,
         n_outputs: int = 1,
+        features: Features | None = None,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
-        self.features = make_features(observation_space, generator)
+        self.features = features or make_features(observation_space, generator)
         self.net = StackedMLP(
             n_critics,
             self.features.size + action_dim,

@@ -14,6 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from sharpwave.layouts.features import is_image
 from sharpwave.nn.mlp import initialize, initialize_uniform
 
 __all__ = ["Combined", "Features", "Flat", "NatureCNN", "OneHot", "is_image", "make_features"]
@@ -162,11 +163,6 @@ class Combined(Features):
         """Nested observations as [..., size]."""
         parts = [leaf(obs[key]) for key, leaf in zip(self._keys, self.leaves, strict=True)]
         return torch.cat(parts, -1)
-
-
-def is_image(space: spaces.Space[Any]) -> bool:
-    """Return whether a space holds images: uint8 with three axes."""
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
 
 
 def make_features(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from sharpwave.layouts.init import fan_in_uniform
-from sharpwave.nn.features import make_features
+from sharpwave.nn.features import Features, make_features
 from sharpwave.nn.mlp import ACTIVATIONS, MLP, check_sizes, initialize_uniform
 
 __all__ = ["Branches", "NoisyLinear", "QNetwork"]
@@ -213,6 +213,7 @@ class QNetwork(nn.Module):
         dueling: Estimate values and advantages apart.
         noisy: Explore by noise on the weights.
         n_atoms: Numbers per option: 1 for a mean, more for a distribution.
+        features: Extractor in place of the one that `make_features` makes for the space.
         generator: Source of the weights.
 
     Attributes:
@@ -239,6 +240,7 @@ class QNetwork(nn.Module):
         dueling: bool = False,
         noisy: bool = False,
         n_atoms: int = 1,
+        features: Features | None = None,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
@@ -248,7 +250,7 @@ class QNetwork(nn.Module):
         self.dueling = dueling
         self.noisy = noisy
         self.n_atoms = n_atoms
-        self.features = make_features(observation_space, generator)
+        self.features = features or make_features(observation_space, generator)
         size, outputs = self.features.size, self.branches.n * n_atoms
         check_sizes(size, hidden, activation)
         if dueling:

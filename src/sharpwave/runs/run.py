@@ -160,6 +160,14 @@ class Run:
             algo=self._agent, step=self.timesteps, metrics=metrics, recorded=recorded, error=error
         )
 
+    def restart(self) -> None:
+        """Count from 0 again: what comes is a run of its own, with what was learned so far.
+
+        New episodes begin, and schedules run from their start.
+        """
+        self.target_timesteps = 0
+        self.loop.restart()
+
     def request_stop(self, reason: str) -> None:
         """Ask the run to end at its next update boundary."""
         self.asked_to_stop = self.asked_to_stop or reason
