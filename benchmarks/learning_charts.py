@@ -7,7 +7,7 @@ from typing import Any
 
 from side_by_side import OURS, PEER
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 420, 220, 44, 12, 34, 30
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 420, 250, 56, 14, 40, 34
 COLORS = {OURS: "#1668dc", PEER: "#d4691e"}
 
 Run = dict[str, Any]
@@ -15,8 +15,25 @@ Lines = dict[str, list[tuple[float, list[float]]]]
 """Of each contender the places on the horizontal axis, with the scores of all seeds there."""
 
 
-def against_steps(name: str, runs: dict[str, list[Run]]) -> str:
-    """The curves of a task over environment steps."""
+def curves(name: str, runs: dict[str, list[Run]]) -> str:
+    """The curves of a task over environment steps, and beside them over seconds of a core."""
+    panels = [_against_steps(name, runs)]
+    if has_clock(runs):
+        panels.append(_against_seconds(name, runs))
+    return _picture(panels)
+
+
+def seconds(tasks: dict[str, dict[str, list[Run]]]) -> str:
+    """The curves of several tasks over seconds of a core, side by side."""
+    return _picture([_against_seconds(name, runs) for name, runs in tasks.items()])
+
+
+def has_clock(runs: dict[str, list[Run]]) -> bool:
+    """Return whether all runs of a task know when each of their points was reached."""
+    return all("clock" in run for group in runs.values() for run in group)
+
+
+def _against_steps(name: str, runs: dict[str, list[Run]]) -> str:
     lines: Lines = {
         contender: [
             (column[0][0], [score for _, score in column])
@@ -25,27 +42,20 @@ def against_steps(name: str, runs: dict[str, list[Run]]) -> str:
         for contender, group in runs.items()
     }
     steps = max(run["steps"] for group in runs.values() for run in group)
-    return _picture([_panel(name, lines, steps, f"{steps:,} steps")])
+    return _panel(name, lines, steps, f"{steps:,} steps")
 
 
-def against_seconds(tasks: dict[str, dict[str, list[Run]]]) -> str:
-    """The curves of several tasks over seconds of a core, side by side."""
-    panels = []
-    for name, runs in tasks.items():
-        lines: Lines = {
-            contender: [
-                (statistics.fmean(clocks), [score for _, score in column])
-                for clocks, column in zip(
-                    zip(*(run["clock"] for run in group), strict=False),
-                    zip(*(run["curve"] for run in group), strict=False),
-                    strict=True,
-                )
-            ]
-            for contender, group in runs.items()
-        }
-        longest = max(line[-1][0] for line in lines.values())
-        panels.append(_panel(name, lines, longest, f"{longest:.0f} s"))
-    return _picture(panels)
+def _against_seconds(name: str, runs: dict[str, list[Run]]) -> str:
+    lines: Lines = {}
+    for contender, group in runs.items():
+        times = zip(*(run["clock"] for run in group), strict=False)
+        scores = zip(*([score for _, score in run["curve"]] for run in group), strict=False)
+        lines[contender] = [
+            (statistics.fmean(clocks), list(column))
+            for clocks, column in zip(times, scores, strict=True)
+        ]
+    longest = max(line[-1][0] for line in lines.values())
+    return _panel(name, lines, longest, f"{longest:.0f} seconds of one core")
 
 
 def _panel(name: str, lines: Lines, end: float, end_text: str) -> str:
@@ -61,12 +71,12 @@ def _panel(name: str, lines: Lines, end: float, end_text: str) -> str:
         return HEIGHT - BOTTOM - (score - low) / span * (HEIGHT - TOP - BOTTOM)
 
     shapes = [
-        f'<text x="{LEFT}" y="18" font-weight="bold">{name}</text>',
+        f'<text x="{LEFT}" y="22" font-weight="bold">{name}</text>',
         f'<text x="{LEFT}" y="{HEIGHT - 10}">0</text>',
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 10}" text-anchor="end">{end_text}</text>',
     ]
     shapes += [
-        f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.0f}</text>'
+        f'<text x="{LEFT - 6}" y="{y(value) + 5:.1f}" text-anchor="end">{value:.0f}</text>'
         f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="#ccc"/>'
         for value in (low, high)
     ]
@@ -78,7 +88,7 @@ def _panel(name: str, lines: Lines, end: float, end_text: str) -> str:
         shapes += [
             f'<path d="M{"L".join(upper + lower[::-1])}Z" fill="{color}" opacity=".15"/>',
             f'<path d="M{"L".join(means)}" fill="none" stroke="{color}" stroke-width="2"/>',
-            f'<text x="{WIDTH - RIGHT - 80 * i}" y="18" text-anchor="end" fill="{color}">'
+            f'<text x="{WIDTH - RIGHT - 90 * i}" y="22" text-anchor="end" fill="{color}">'
             f"{contender}</text>",
         ]
     return "\n".join(shapes)
@@ -92,7 +102,7 @@ def _picture(panels: list[str]) -> str:
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" width="{width}" '
-        f'font-family="sans-serif" font-size="12" fill="#444">\n'
+        f'font-family="sans-serif" font-size="15" fill="#444">\n'
         f'<rect width="{width}" height="{HEIGHT}" rx="8" fill="#fff"/>\n'
         + "\n".join(moved)
         + "\n</svg>\n"

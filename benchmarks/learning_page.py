@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import learning_charts
+import readme_numbers
 from learning_charts import Run
 from side_by_side import EPISODES, OURS, PEER
 
@@ -24,14 +25,14 @@ in Stable-Baselines3, each run a process with one thread. A point of a curve is 
 from the lowest to the highest. "best" and "last" are means over the seeds of the best point and of
 the mean of the last three. Steps per second are of the whole run without imports and evaluations.
 """
-SECONDS = """\
-## Against seconds
+CURVES = """\
+## Curves
 
-Seconds of one processor core until each point, evaluations not counted: what a run costs on a
-machine that does nothing else.
-
-![Return against seconds](learning/seconds.svg)
+Return against environment steps and, where it was measured, against seconds of one processor core,
+evaluations not counted: what a run costs on a machine that does nothing else.
 """
+PICTURE = ("PPO CartPole", "SAC Pendulum")
+"""Tasks of the picture that README shows."""
 
 
 def main() -> None:
@@ -43,18 +44,13 @@ def main() -> None:
     images = []
     for name, runs in tasks.items():
         file = name.lower().replace(" ", "-") + ".svg"
-        (DOCS / "learning" / file).write_text(learning_charts.against_steps(name, runs))
+        (DOCS / "learning" / file).write_text(learning_charts.curves(name, runs))
         images.append(f"![{name}](learning/{file})")
-    timed = {name: runs for name, runs in tasks.items() if has_clock(runs)}
-    (DOCS / "learning/seconds.svg").write_text(learning_charts.against_seconds(timed))
-    steps = "## Against steps\n\n" + "\n".join(images)
-    parts = [INTRODUCTION, measured(tasks), table(tasks), SECONDS, steps]
+    shown = {name: tasks[name] for name in PICTURE if learning_charts.has_clock(tasks[name])}
+    (DOCS / "learning/seconds.svg").write_text(learning_charts.seconds(shown))
+    parts = [INTRODUCTION, measured(tasks), table(tasks), CURVES, "\n\n".join(images)]
     (DOCS / "learning.md").write_text("\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n")
-
-
-def has_clock(runs: dict[str, list[Run]]) -> bool:
-    """Return whether all runs of a task know when each of their points was reached."""
-    return all("clock" in run for group in runs.values() for run in group)
+    readme_numbers.main()
 
 
 def measured(tasks: dict[str, dict[str, list[Run]]]) -> str:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import readme_numbers
 import tables
 
 HERE = Path(__file__).parent
@@ -123,6 +124,7 @@ def main() -> None:
     arguments.page.parent.mkdir(parents=True, exist_ok=True)
     arguments.page.write_text(page(reports))
     arguments.targets.write_text(targets_page(reports))
+    readme_numbers.main()
 
 
 def page(reports: list[dict[str, Any]]) -> str:

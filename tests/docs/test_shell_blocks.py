@@ -1,4 +1,4 @@
-"""The README's commands do what it says on the README's own install.
+"""The commands of README and of the first pages do what they say on the README's own install.
 
 `sharpwave enjoy runs/first`, its second command, failed there: pygame was in no extra.
 """
@@ -22,6 +22,10 @@ from sharpwave.core.optional import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+FIRST_PAGES = [
+    README,
+    *((ROOT / "docs" / name).read_text() for name in ("tour.md", "getting_started.md")),
+]
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.M)
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.M)
 
@@ -41,8 +45,14 @@ sys.exit(main())
 
 def lines() -> list[str]:
     """The commands of all shell blocks, without comments."""
-    found = [line for block in SHELL.findall(README) for line in block.splitlines()]
-    return [" ".join(shlex.split(line, comments=True)) for line in found if line.strip()]
+    found = [
+        " ".join(shlex.split(line, comments=True))
+        for page in FIRST_PAGES
+        for block in SHELL.findall(page)
+        for line in block.splitlines()
+        if line.strip()
+    ]
+    return list(dict.fromkeys(found))
 
 
 def installed_extras() -> set[str]:
@@ -63,7 +73,7 @@ def short(line: str) -> list[str]:
 
 @pytest.mark.long
 def test_the_commands_run_with_what_the_install_names(tmp_path: Path) -> None:
-    """With all other optional libraries out of reach."""
+    """With all other optional libraries out of reach, but for torch where there are models."""
     commands = [line for line in lines() if line.startswith("sharpwave ")]
     assert any("enjoy" in line for line in commands)
     agent = sw.PPO("CartPole-v1", n_envs=2, n_steps=32, batch_size=32)
@@ -76,10 +86,11 @@ def test_the_commands_run_with_what_the_install_names(tmp_path: Path) -> None:
             with episodes.one_episode():
                 for _ in range(5):
                     episodes.store(state=np.zeros(4), action=1, reward=1.0)
-    allowed = {name for name, extra in EXTRAS.items() if extra in installed_extras()}
     program = tmp_path / "sharpwave"
-    program.write_text(BLOCKER.format(blocked=sorted(set(EXTRAS) - allowed)))
     for line in commands:
+        extras = installed_extras() | ({"torch"} if "grpo" in line or "sample" in line else set())
+        allowed = {name for name, extra in EXTRAS.items() if extra in extras}
+        program.write_text(BLOCKER.format(blocked=sorted(set(EXTRAS) - allowed)))
         done = subprocess.run(
             [sys.executable, str(program), *short(line)],
             cwd=tmp_path,
@@ -122,8 +133,9 @@ def test_a_plain_install_runs_the_whole_readme(tmp_path: Path) -> None:
     run(*pip, "-c", "requirements/constraints.txt", f"{wheel}[{extras}]")
     work = tmp_path / "work"
     work.mkdir()
-    (work / "readme.py").write_text("\n".join(PYTHON.findall(README)))
-    run(str(python), "readme.py", cwd=work)
+    for page in FIRST_PAGES:
+        (work / "page.py").write_text("\n".join(PYTHON.findall(page)))
+        run(str(python), "page.py", cwd=work)
     for line in lines():
         if line.startswith("sharpwave "):
             run(*shlex.split(line), cwd=work)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import sharpwave as sw
+from sharpwave.agents import Agent
 from sharpwave.algorithms.registry import algorithm_class, algorithm_names
 from sharpwave.config.config import Config
 from tools.site import markup
@@ -19,6 +20,9 @@ from tools.site import markup
 SUBJECTS: dict[str, tuple[str, ...]] = {
     "Agents and runs": (
         *("sharpwave.Agent", "sharpwave.agents.OnlineAgent", "sharpwave.OfflineAlgorithm"),
+        *("sharpwave.agents.multi.MultiAgent", "sharpwave.agents.language.LanguageAgent"),
+        "sharpwave.agents.language.OnlineLanguageAgent",
+        "sharpwave.agents.language_offline.OfflineLanguageAgent",
         *("sharpwave.Trainer", "sharpwave.load_run", "sharpwave.Linear"),
         *("sharpwave.config.config.Config", "sharpwave.Learner", "sharpwave.Acted"),
     ),
@@ -178,6 +182,10 @@ def value_of(name: str) -> Any:
 
 def _entry(name: str) -> str:
     value = value_of(name)
+    if inspect.isclass(value) and issubclass(value, Agent) and value is not Agent:
+        methods = _own_methods(value)
+        members = f"   :members: {methods}\n" if methods else ""
+        return f"\n.. autoclass:: {name}\n{members}   :show-inheritance:\n"
     if inspect.isclass(value):
         # The fields of a configuration get entries of their own, those of its bases too.
         members = "" if issubclass(value, Config) and value is not Config else "   :members:\n"
@@ -185,6 +193,19 @@ def _entry(name: str) -> str:
     if callable(value):
         return f"\n.. autofunction:: {name}\n"
     return _data(name, value)
+
+
+def _own_methods(agent: type[Agent]) -> str:
+    """The methods that a class of agents has beside those of its bases.
+
+    The other attributes are how an algorithm names its parts, and of no use to callers.
+    """
+    kinds = (property, classmethod, staticmethod)
+    return ", ".join(
+        name
+        for name, value in vars(agent).items()
+        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, kinds))
+    )
 
 
 def _data(name: str, value: Any) -> str:
