@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _source(parsed: argparse.Namespace) -> Any:
-    """The id alone, which native code may know, or what makes the environment as it is asked for."""
+    """The id alone, which native code may know, or what makes the environment as asked."""
     kwargs = parse_env_kwargs(parsed.env_kwargs) or {}
     plan = Plan(algorithm="", env_id=parsed.env, wrappers=tuple(parsed.wrappers))
     if not kwargs and not plan.wrappers:
