@@ -41,11 +41,13 @@ def binutils(*command: str) -> list[tuple[str, str]]:
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_version_is_the_one_of_the_project_file() -> None:
-    project = (ROOT / "pyproject.toml").read_text()
-    assert re.findall(r'^version = "(.+)"$', project, re.MULTILINE) == [sharpwave.__version__]
-    citation = (ROOT / "CITATION.cff").read_text()
-    assert f"\nversion: {sharpwave.__version__}\n" in citation
+def test_the_version_stands_in_one_place() -> None:
+    """The build reads it from the package; what installed it knows the same."""
+    metadata = pytest.importorskip("scikit_build_core.metadata.regex")
+    settings = {"input": str(ROOT / "src/sharpwave/__init__.py")}
+    assert metadata.dynamic_metadata("version", settings) == sharpwave.__version__
+    for name in ("pyproject.toml", "CITATION.cff"):
+        assert not re.search(r"^version[ :]", (ROOT / name).read_text(), re.MULTILINE)
 
 
 def test_no_module_is_ignored_by_git_and_so_left_out_of_the_wheel() -> None:
