@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import sharpwave
 
@@ -116,3 +117,20 @@ def test_wheel_holds_the_module_its_types_and_no_sources(tmp_path: Path) -> None
     known = {".py", ".pyi", ".typed", ".so", ".css", ".js", ""}
     assert {Path(name).suffix for name in package} <= known
     assert all(name.startswith("sharpwave/") for name in package)
+
+
+def test_hooks_run_programs_that_the_environment_has_and_fetch_none() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [repository["repo"] for repository in hooks["repos"]] == ["local"]
+    pinned = (ROOT / "requirements/dev.txt").read_text()
+    for hook in hooks["repos"][0]["hooks"]:
+        assert hook["language"] == "system"
+        program, *words = hook["entry"].split()
+        name = Path(program).name
+        assert program == f".venv/bin/{name}"
+        assert name == "python" or f"\n{name}==" in pinned
+        scripts = [word for word in words if word.startswith("tools")]
+        assert all(
+            (ROOT / (f"{script.replace('.', '/')}.py" if "/" not in script else script)).exists()
+            for script in scripts
+        )
