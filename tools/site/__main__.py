@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def main() -> int:
     arguments = parser.parse_args()
     source, html = arguments.out / "source", arguments.out / "html"
     staging.stage(ROOT, source)
+    shutil.rmtree(html, ignore_errors=True)  # pages that are gone would still be checked
     options = ["-b", "html", "-W", "--keep-going", "-q", "-j", arguments.jobs]
     doctrees = ["-d", str(arguments.out / "doctrees")]
     status: int = sphinx_build([*options, *doctrees, str(source), str(html)])

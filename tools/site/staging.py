@@ -12,7 +12,12 @@ from pathlib import Path
 
 from tools.site import reference
 
-DOCUMENTS = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+DOCUMENTS = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "SECURITY.md": "security.md",
+}
 """Documents of the root, and the pages that they become."""
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\n)*)\]\(([^)\s]+)\)")
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
@@ -29,7 +34,8 @@ def stage(root: Path, source: Path) -> None:
     programs = sorted((root / "examples").glob("*.py"))
     linked = {path.relative_to(root) for path in programs}
     pages = reference.pages() | {"examples/index.md": _examples(programs)}
-    documents = [*(root / "docs").glob("*.md"), *(root / name for name in DOCUMENTS)]
+    others = [root / name for name in DOCUMENTS]
+    documents = [*(root / "docs").glob("*.md"), *(path for path in others if path.exists())]
     for path in documents:
         page = DOCUMENTS.get(path.name, path.name)
         pages[page] = _with_pages(path, root, linked)
@@ -86,8 +92,6 @@ def _page_of(file: Path) -> str:
 def _listing(path: Path) -> str:
     """A file as a page."""
     text = path.read_text()
-    if path.suffix == ".md":
-        return text
     language = {".py": "python", ".proto": "protobuf"}.get(path.suffix, "text")
     return f"---\norphan: true\n---\n# {path.name}\n\n```{language}\n{text}```\n"
 
