@@ -100,10 +100,10 @@ its options.
 
 def pages() -> dict[str, str]:
     """The pages by file, as reStructuredText."""
-    algorithms = {f"reference/{name}.rst": _algorithm(name) for name in algorithm_names()}
+    algorithms = {f"reference/{name}.rst": _algorithm(name) for name in library_names()}
     subjects = {f"reference/{_file(title)}.rst": _subject(title) for title in SUBJECTS}
     index = INTRODUCTION.format(
-        algorithms="\n".join(f"   {name}" for name in algorithm_names()),
+        algorithms="\n".join(f"   {name}" for name in library_names()),
         subjects="\n".join(f"   {_file(title)}" for title in SUBJECTS),
     )
     return {"reference/index.rst": index, **algorithms, **subjects}
@@ -112,12 +112,22 @@ def pages() -> dict[str, str]:
 @cache
 def documented() -> dict[str, str]:
     """Last parts of all names that have an entry, and the whole names."""
-    algorithms = [name for each in algorithm_names() for name in _algorithm_names(each)]
+    algorithms = [name for each in library_names() for name in _algorithm_names(each)]
     others = [name for title in SUBJECTS for name in names_of(title)]
     found: dict[str, str] = {}
     for name in (*algorithms, *others):
         found.setdefault(name.rpartition(".")[2], name)
     return found
+
+
+@cache
+def library_names() -> list[str]:
+    """The names of the algorithms of this library, without those that somebody registered."""
+    return [name for name in algorithm_names() if _is_ours(algorithm_class(name))]
+
+
+def _is_ours(agent: type[Agent]) -> bool:
+    return agent.__module__.startswith("sharpwave.")
 
 
 def names_of(title: str) -> list[str]:
@@ -129,7 +139,7 @@ def names_of(title: str) -> list[str]:
 def _names_by_subject() -> dict[str, list[str]]:
     """The names of each subject: of a room those whose objects nobody named before."""
     listed = [name for names in SUBJECTS.values() for name in names if not _is_room(name)]
-    algorithms = [name for each in algorithm_names() for name in _algorithm_names(each)]
+    algorithms = [name for each in library_names() for name in _algorithm_names(each)]
     said = {id(value_of(name)) for name in (*listed, *algorithms)}
     found: dict[str, list[str]] = {}
     for title, names in SUBJECTS.items():

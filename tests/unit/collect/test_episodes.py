@@ -38,7 +38,12 @@ def test_new_episodes_of_before_are_forgotten_with_a_state() -> None:
 def test_none_is_lost_while_another_thread_adds() -> None:
     stats = EpisodeStats(1)
     stats.take_new()
-    adding = threading.Thread(target=lambda: [stats.update(ONE, ENDS) for _ in range(5_000)])
+
+    def add() -> None:
+        for _ in range(5_000):
+            stats.update(ONE, ENDS)
+
+    adding = threading.Thread(target=add)
     adding.start()
     taken = 0
     while adding.is_alive():
