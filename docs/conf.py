@@ -12,7 +12,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "tools.site.docstrings",
 ]
-exclude_patterns = ["conf.py"]
+exclude_patterns = ["conf.py", "notebooks"]
 language = "en"
 
 myst_heading_anchors = 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tools.site import reference
+from tools.site import notebooks, reference
 
 DOCUMENTS = {
     "CONTRIBUTING.md": "contributing.md",
@@ -39,6 +39,10 @@ def stage(root: Path, source: Path) -> None:
     for path in documents:
         page = DOCUMENTS.get(path.name, path.name)
         pages[page] = _with_pages(path, root, linked)
+        if page in notebooks.PAGES:
+            name = f"{path.stem}.ipynb"
+            pages[f"notebooks/{name}"] = notebooks.notebook(path.read_text())
+            pages[page] = notebooks.with_download(pages[page], name)
     for file in linked:
         pages[_page_of(file)] = _listing(root / file)
     files = {name: text.encode() for name, text in pages.items()}

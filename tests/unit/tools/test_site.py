@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import sharpwave as sw
 from sharpwave.algorithms.registry import algorithm_class
-from tools.site import links, markup, reference, staging
+from tools.site import links, markup, notebooks, reference, staging
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -119,3 +120,24 @@ def test_documents_lead_to_pages(tmp_path: Path) -> None:
     (tmp_path / "docs/a.md").write_text("nothing\n")
     staging.stage(tmp_path, tmp_path / "site")
     assert not (tmp_path / "site/files/src/deep.py.md").exists()
+
+
+@pytest.mark.parametrize("name", notebooks.PAGES)
+def test_a_notebook_has_the_programs_of_its_page(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text()
+    found = json.loads(notebooks.notebook(text))
+    code = ["".join(cell["source"]) for cell in found["cells"] if cell["cell_type"] == "code"]
+    blocks = [block for block in notebooks.BLOCK.finditer(text) if block["skip"] is None]
+    assert code == [block["code"].strip("\n") for block in blocks]
+    assert code
+    first = found["cells"][0]
+    assert first["cell_type"] == "markdown"
+    assert first["source"][0].startswith("# ")
+    compile("\n".join(code), name, "exec")
+
+
+def test_a_notebook_has_no_links_to_pages_that_it_does_not_bring() -> None:
+    page = "# T\n\n[a](b.md#c), [d](https://x.org)\n![e](f.svg)\n\n```python\nx = 1\n```\n"
+    text, code = json.loads(notebooks.notebook(page))["cells"]
+    assert "".join(text["source"]) == "# T\n\na, [d](https://x.org)"
+    assert code["source"] == ["x = 1"]
