@@ -23,7 +23,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-multi bench-dreamer bench-distributed bench-llm bench-learning bench-gpu demo wheel check-wheel clean
+.PHONY: help dev build test test-long test-slow test-oldest test-gpu coverage hooks test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-multi bench-dreamer bench-distributed bench-llm bench-learning bench-gpu docs demo wheel check-wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ test-oldest: build ## Try the oldest Gymnasium and NumPy that are supported, and
 
 test-gpu: build ## Run the tests that need a CUDA device
 	@$(PYTEST) -m gpu $(ARGS)
+
+coverage: build $(VENV)/coverage.stamp ## Say how much of the Python code the quick tests run (a number, no gate; pages in build/coverage)
+	@$(PYTEST) --cov=sharpwave --cov-report=html:build/coverage --cov-report=term:skip-covered $(ARGS)
+
+hooks: $(VENV)/hooks.stamp ## Let git run formatting and the quick checks before each commit
+	@prek install
 
 test-native: $(VENV)/dev.stamp ## Run the native tests under ASan, UBSan and TSan
 	@cmake --preset asan --log-level=WARNING
@@ -135,6 +141,9 @@ bench-gpu: build ## Check and time the kernels and language models on a CUDA dev
 	@python benchmarks/gpu/llm.py --out benchmarks/results_llm_gpu.json
 	@python benchmarks/report.py
 
+docs: build $(VENV)/docs.stamp ## Build the site into build/site/html: warnings are errors, links are checked, no network
+	@python -m tools.site
+
 demo: build ## Show what the library does and how fast
 	@python examples/demo.py
 
@@ -169,6 +178,18 @@ $(VENV)/tidy.stamp: requirements/tidy.txt $(VENV)/dev.stamp
 
 $(VENV)/wheel.stamp: requirements/wheel.txt $(VENV)/dev.stamp
 	@$(PIP_INSTALL) -r requirements/wheel.txt
+	@touch $@
+
+$(VENV)/coverage.stamp: requirements/coverage.txt $(VENV)/dev.stamp
+	@$(PIP_INSTALL) -r requirements/coverage.txt
+	@touch $@
+
+$(VENV)/hooks.stamp: requirements/hooks.txt $(VENV)/dev.stamp
+	@$(PIP_INSTALL) -r requirements/hooks.txt
+	@touch $@
+
+$(VENV)/docs.stamp: requirements/docs.txt $(VENV)/dev.stamp
+	@$(PIP_INSTALL) -r requirements/docs.txt -c requirements/constraints.txt
 	@touch $@
 
 $(VENV)/package.stamp: pyproject.toml $(VENV)/dev.stamp

@@ -6,14 +6,14 @@ import json
 import statistics
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
+import learning_charts
+import readme_numbers
+from learning_charts import Run
 from side_by_side import EPISODES, OURS, PEER
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
-WIDTH, HEIGHT, MARGIN = 420, 220, 44
-COLORS = {OURS: "#1668dc", PEER: "#d4691e"}
 INTRODUCTION = f"""\
 # Learning, side by side
 
@@ -23,10 +23,16 @@ The same algorithm with the same hyperparameters (rl-baselines3-zoo's where it h
 in Stable-Baselines3, each run a process with one thread. A point of a curve is the mean return of
 {EPISODES} episodes played deterministically; the line is the mean over the seeds, the band reaches
 from the lowest to the highest. "best" and "last" are means over the seeds of the best point and of
-the mean of the last three. Steps per second are of the whole run without the evaluations.
+the mean of the last three. Steps per second are of the whole run without imports and evaluations.
 """
+CURVES = """\
+## Curves
 
-Run = dict[str, Any]
+Return against environment steps and, where it was measured, against seconds of one processor core,
+evaluations not counted: what a run costs on a machine that does nothing else.
+"""
+PICTURE = ("PPO CartPole", "SAC Pendulum")
+"""Tasks of the picture that README shows."""
 
 
 def main() -> None:
@@ -38,10 +44,24 @@ def main() -> None:
     images = []
     for name, runs in tasks.items():
         file = name.lower().replace(" ", "-") + ".svg"
-        (DOCS / "learning" / file).write_text(chart(name, runs))
+        (DOCS / "learning" / file).write_text(learning_charts.curves(name, runs))
         images.append(f"![{name}](learning/{file})")
-    parts = [INTRODUCTION, f"Measured on {report['machine']}.", table(tasks), "\n".join(images)]
+    shown = {name: tasks[name] for name in PICTURE if learning_charts.has_clock(tasks[name])}
+    (DOCS / "learning/seconds.svg").write_text(learning_charts.seconds(shown))
+    parts = [INTRODUCTION, measured(tasks), table(tasks), CURVES, "\n\n".join(images)]
     (DOCS / "learning.md").write_text("\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n")
+    readme_numbers.main()
+
+
+def measured(tasks: dict[str, dict[str, list[Run]]]) -> str:
+    """The machines, and what was measured on each."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for name, runs in tasks.items():
+        for machine in dict.fromkeys(run["machine"] for group in runs.values() for run in group):
+            places[machine].append(name)
+    return "\n".join(
+        f"- {', '.join(names)}: measured on {place}." for place, names in places.items()
+    )
 
 
 def table(tasks: dict[str, dict[str, list[Run]]]) -> str:
@@ -66,50 +86,6 @@ def table(tasks: dict[str, dict[str, list[Run]]]) -> str:
                 f"| {speed:.0f} | {ratio} |"
             )
     return "\n".join(lines)
-
-
-def chart(name: str, runs: dict[str, list[Run]]) -> str:
-    """The curves of a task as SVG."""
-    scores = [score for group in runs.values() for run in group for _, score in run["curve"]]
-    steps = max(run["steps"] for group in runs.values() for run in group)
-    low, high = min(scores), max(scores)
-    span = (high - low) or 1.0
-
-    def x(step: float) -> float:
-        return MARGIN + step / steps * (WIDTH - MARGIN - 10)
-
-    def y(score: float) -> float:
-        return HEIGHT - 28 - (score - low) / span * (HEIGHT - 58)
-
-    shapes = [
-        f'<text x="{MARGIN}" y="16" font-weight="bold">{name}</text>',
-        f'<text x="{WIDTH - 10}" y="{HEIGHT - 8}" text-anchor="end">{steps:,} steps</text>',
-    ]
-    shapes += [
-        f'<text x="{MARGIN - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.0f}</text>'
-        f'<path d="M{MARGIN} {y(value):.1f}H{WIDTH - 10}" stroke="#ccc"/>'
-        for value in (low, high)
-    ]
-    for i, (contender, group) in enumerate(runs.items()):
-        color = COLORS[contender]
-        points = list(zip(*(run["curve"] for run in group), strict=False))
-        xs = [x(column[0][0]) for column in points]
-        columns = [[score for _, score in column] for column in points]
-        upper = [f"{a:.1f} {y(max(c)):.1f}" for a, c in zip(xs, columns, strict=True)]
-        lower = [f"{a:.1f} {y(min(c)):.1f}" for a, c in zip(xs, columns, strict=True)]
-        means = [f"{a:.1f} {y(statistics.fmean(c)):.1f}" for a, c in zip(xs, columns, strict=True)]
-        shapes.append(f'<path d="M{"L".join(upper + lower[::-1])}Z" fill="{color}" opacity=".15"/>')
-        shapes.append(
-            f'<path d="M{"L".join(means)}" fill="none" stroke="{color}" stroke-width="2"/>'
-        )
-        shapes.append(
-            f'<text x="{WIDTH - 10 - 80 * i}" y="16" text-anchor="end" fill="{color}">'
-            f"{contender}</text>"
-        )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'font-family="sans-serif" font-size="11" fill="#555">\n' + "\n".join(shapes) + "\n</svg>\n"
-    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Learn beside Stable-Baselines3 with the same hyperparameters: returns over steps, and speed.
+"""Learn beside Stable-Baselines3 with the same hyperparameters: returns over steps and seconds.
 
     python benchmarks/side_by_side.py --json benchmarks/results_learning.json --jobs 2
 
 Every run is a process with one thread. After every `eval_every` steps it plays deterministic
-episodes, whose time does not count.
+episodes, whose time does not count, nor does that of imports. Seconds are those of the processor,
+so other work on the machine changes little. Runs of tasks that are not named stay in the file.
 """
 
 from __future__ import annotations
@@ -65,6 +66,34 @@ def td3(env: str, steps: int, network: tuple[int, ...], **shared: Any) -> Task:
 
 
 TASKS = {
+    "PPO CartPole": Task(
+        "PPO",
+        "CartPole-v1",
+        100_000,
+        5_000,
+        (64, 64),
+        shared={
+            "n_steps": 32,
+            "batch_size": 256,
+            "n_epochs": 20,
+            "gamma": 0.98,
+            "gae_lambda": 0.8,
+            "ent_coef": 0.0,
+        },
+        # Our loss of values has a factor of one half.
+        ours={
+            "n_envs": 8,
+            "vf_coef": 1.0,
+            "learning_rate": "linear(1e-3)",
+            "clip_eps": "linear(0.2)",
+            "anneal_lr": False,
+        },
+        theirs={
+            "vf_coef": 0.5,
+            "learning_rate": lambda remaining: 1e-3 * remaining,
+            "clip_range": lambda remaining: 0.2 * remaining,
+        },
+    ),
     "DQN CartPole": dqn(
         "CartPole-v1",
         50_000,
@@ -110,19 +139,25 @@ TASKS = {
 
 @dataclass
 class Curve:
-    """Scores while a run goes on, and the time that they took."""
+    """Scores while a run goes on, and how long it had learned until then."""
 
     every: int
     score: Callable[[], float]
     points: list[tuple[int, float]] = field(default_factory=list)
-    seconds: float = 0.0
+    clock: list[float] = field(default_factory=list)
+    began: float = 0.0
+
+    def start(self) -> None:
+        """Begin to count seconds."""
+        self.began = time.process_time()
 
     def at(self, step: int) -> bool:
         """Score where it is time to; True, so that the run goes on."""
         if step // self.every > len(self.points):
-            began = time.perf_counter()
+            paused = time.process_time()
+            self.clock.append(paused - self.began)
             self.points.append((step, float(self.score())))
-            self.seconds += time.perf_counter() - began
+            self.began += time.process_time() - paused
         return True
 
 
@@ -130,30 +165,41 @@ def learn_ours(task: Task, seed: int, curve: Curve) -> None:
     import sharpwave as sw
 
     class Watch(sw.Callback):
+        def on_train_batch(self, *, step: int, **_: Any) -> bool:
+            return curve.at(step)
+
+    class WatchSteps(sw.Callback):
         def on_step(self, *, step: int, **_: Any) -> bool:
             return curve.at(step)
 
-    options = {"learning_starts": 100, **task.shared, **task.ours}
+    learns_from_replay = task.algorithm != "PPO"
+    options = {"learning_starts": 100} if learns_from_replay else {}
+    options |= {"threads": 1, **task.shared, **task.ours}
+    curve.start()
     algorithm = getattr(sw, task.algorithm)(task.env, seed=seed, hidden=task.network, **options)
     curve.score = lambda: algorithm.evaluate(EPISODES).mean
-    algorithm.train(task.steps, callbacks=Watch())
+    algorithm.train(task.steps, callbacks=WatchSteps() if learns_from_replay else Watch())
 
 
 def learn_theirs(task: Task, seed: int, curve: Curve) -> None:
     import gymnasium as gym
     import numpy as np
     import stable_baselines3 as sb3
+    from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.noise import NormalActionNoise
 
-    options = {"learning_starts": 100, **task.shared, **task.theirs}
+    options = {"learning_starts": 100} if task.algorithm != "PPO" else {}
+    options |= {**task.shared, **task.theirs}
     if task.algorithm == "TD3":
         dim = gym.make(task.env).action_space.shape[0]
         options["action_noise"] = NormalActionNoise(np.zeros(dim), 0.1 * np.ones(dim))
+    curve.start()
+    n_envs = task.ours.get("n_envs", 1)
     algorithm = getattr(sb3, task.algorithm)(
         "MlpPolicy",
-        task.env,
+        make_vec_env(task.env, n_envs, seed=seed),
         seed=seed,
         policy_kwargs={"net_arch": list(task.network)},
         device="cpu",
@@ -175,17 +221,18 @@ def run_one(name: str, contender: str, seed: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     task = TASKS[name]
     curve = Curve(task.eval_every, float)
-    began = time.perf_counter()
     LEARN[contender](task, seed, curve)
-    seconds = time.perf_counter() - began - curve.seconds
+    seconds = time.process_time() - curve.began
     return {
         "task": name,
         "contender": contender,
         "seed": seed,
         "steps": task.steps,
         "curve": curve.points,
+        "clock": curve.clock,
         "seconds": seconds,
         "sps": task.steps / seconds,
+        "machine": machine(),
     }
 
 
@@ -214,6 +261,19 @@ def machine() -> str:
     return f"{date.today()}: {name}, {os.cpu_count()} cores, torch {torch.__version__}"
 
 
+def runs_of(path: Path | None) -> list[dict[str, Any]]:
+    """The runs that a file holds already."""
+    if path is None or not path.exists():
+        return []
+    runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"]
+    return runs
+
+
+def place(run: dict[str, Any]) -> tuple[int, str, int]:
+    """Order of a run in the file."""
+    return list(TASKS).index(run["task"]), run["contender"], run["seed"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", nargs=3, metavar=("TASK", "CONTENDER", "SEED"))
@@ -227,12 +287,12 @@ def main() -> None:
         print(json.dumps(run_one(name, contender, int(seed))))
         return
     jobs = product(arguments.tasks, range(arguments.seeds), (OURS, PEER))
-    runs: list[dict[str, Any]] = []
+    runs = [run for run in runs_of(arguments.json) if run["task"] not in arguments.tasks]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for found in as_completed(pool.submit(run_apart, *job) for job in jobs):
             runs += [run for run in (found.result(),) if run is not None]
             if arguments.json:
-                arguments.json.write_text(json.dumps({"machine": machine(), "runs": runs}) + "\n")
+                arguments.json.write_text(json.dumps({"runs": sorted(runs, key=place)}) + "\n")
 
 
 if __name__ == "__main__":

@@ -46,11 +46,15 @@ def value_text(value: float, unit: str) -> str:
         return f"{value:.2f}x"
     if unit == "B":
         return f"{value:.0f} B" if value < 10_000 else f"{value / 1000:.1f} kB"
-    return f"{value:g}"
+    return f"{value:g}" if unit == "return" else f"{value:.4g} {unit}"
 
 
 def _figures(value: float) -> str:
     return f"{value:.0f}" if value >= 99.5 else f"{value:.3g}"
+
+
+JUDGED = ["target", "met"]
+"""Columns for those who work on the library: the terminal and benchmarks/targets.md have them."""
 
 
 def header(results: Results) -> list[str]:
@@ -58,7 +62,7 @@ def header(results: Results) -> list[str]:
     present = dict.fromkeys(name for row in results for name in row["contenders"])
     others = [name for name in present if name not in (OURS, *PEERS, FLOOR)]
     contenders = [name for name in (OURS, *PEERS, *others, FLOOR) if name in present]
-    return ["operation", *contenders, "target", "met"]
+    return ["operation", *contenders]
 
 
 def cells(row: dict[str, Any], columns: list[str]) -> list[str]:
@@ -90,7 +94,7 @@ def _verdict(target: dict[str, Any]) -> str:
 
 def plain(results: Results) -> str:
     """Aligned columns for a terminal."""
-    columns = header(results)
+    columns = [*header(results), *JUDGED]
     lines = [columns, *(cells(row, columns) for row in results)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     texts = [
@@ -103,8 +107,18 @@ def plain(results: Results) -> str:
 def markdown(results: Results) -> str:
     """A table for the documentation."""
     columns = header(results)
-    lines = [columns, ["---"] * len(columns), *(cells(row, columns) for row in results)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return _markdown([columns, *(cells(row, columns) for row in results)])
+
+
+def targets(results: Results) -> str:
+    """A table of the rows that have targets: which, and whether they are met."""
+    columns = ["operation", *JUDGED]
+    return _markdown([columns, *(cells(row, columns) for row in results if row["targets"])])
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    ruled = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in ruled)
 
 
 def summary(results: Results) -> str:

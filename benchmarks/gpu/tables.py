@@ -12,7 +12,6 @@ COLUMNS = (
     "of the ceiling",
     "torch",
     "torch.compile",
-    "targets",
 )
 NAMES = {
     "eager_ms": "eager <= {} ms",
@@ -36,19 +35,32 @@ which the machine copies the bytes that must be moved ({facts["bytes_per_second"
 measured), or multiplies bfloat16 matrices ({facts["operations_per_second"] / 1e12:.0f} TFLOP/s);
 small inputs repeat from the cache.
 """
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *(_cells(row) for row in report["results"])]
-    return text + "\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return f"{text}\n{_table([COLUMNS, *map(_cells, report['results'])])}\n"
+
+
+def targets_section(report: dict[str, Any]) -> str:
+    """The section of benchmarks/targets.md."""
+    rows = [(row["operation"], _targets(row)) for row in report["results"] if row["targets"]]
+    return f"## {TITLE}\n\n{_table([('operation', 'targets and whether they are met'), *rows])}\n"
+
+
+def _table(lines: list[tuple[str, ...]]) -> str:
+    ruled = [lines[0], ("---",) * len(lines[0]), *lines[1:]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in ruled)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     times = [_ms(row.get(name)) for name in ("eager_ms", "graph_ms")]
     fraction = f"{row['fraction']:.0%}" if "fraction" in row else "-"
     peers = [_ms(row.get(name)) for name in ("torch_ms", "compiled_ms")]
-    targets = [
+    return (row["operation"], *times, fraction, *peers)
+
+
+def _targets(row: dict[str, Any]) -> str:
+    return ", ".join(
         f"{NAMES[name].format(bound)}: {'yes' if row['met'][name] else 'no'}"
         for name, bound in row["targets"].items()
-    ]
-    return (row["operation"], *times, fraction, *peers, ", ".join(targets))
+    )
 
 
 def _ms(value: float | None) -> str:

@@ -18,7 +18,7 @@ class RobustMutex {
   void unlock();
 
  private:
-  pthread_mutex_t mutex_;
+  [[maybe_unused]] pthread_mutex_t mutex_;
 };
 
 }  // namespace sharpwave

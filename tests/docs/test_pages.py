@@ -139,3 +139,17 @@ def test_the_kinds_and_experts_of_the_datasets_page_exist() -> None:
     for env_id in expert_ids():
         known = REFERENCES[env_id]
         assert re.search(rf"`{env_id}` .*\| {known.random} \| {known.expert} \|", table)
+
+
+def test_the_names_of_the_page_for_users_of_other_libraries_exist() -> None:
+    options = named_in_first_column(section("coming_from.md", "Options"))
+    known = {
+        name for agent in (sw.PPO, sw.SAC, sw.DQN, sw.TD3) for name in agent.Config.annotations()
+    }
+    assert options
+    assert options <= known
+    names = named_in_first_column(section("coming_from.md", "What things are called"))
+    ours = [found[1] for name in names if (found := re.match(r"sw\.(\w+)", name))]
+    assert len(ours) > 5
+    for name in ours:
+        assert getattr(sw, name) is not None

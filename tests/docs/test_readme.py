@@ -1,5 +1,6 @@
 """The documents keep their word: their Python runs, their make targets and links exist."""
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path
 @pytest.mark.long(
     only=[
         "README.md",
+        "tour.md",
+        "getting_started.md",
         "distributed.md",
         "language_models.md",
         "offline.md",
@@ -56,8 +59,18 @@ def test_make_targets_exist(path: Path) -> None:
 @each_document
 def test_relative_links_lead_to_files(path: Path) -> None:
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text())
-    missing = [link for link in links if not (path.parent / link).exists()]
+    # Pages of the reference are made when the site is built, which checks the links to them.
+    written = [link for link in links if not link.startswith("reference/")]
+    missing = [link for link in written if not (path.parent / link).exists()]
     assert missing == []
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    numbers = importlib.import_module("readme_numbers")
+    assert numbers.lines() in (ROOT / "README.md").read_text()
 
 
 def test_the_readme_lists_all_optional_dependencies() -> None:

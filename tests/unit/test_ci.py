@@ -17,7 +17,10 @@ if [ "$1" = "$BAD" ] && [ "$n" -gt "$PASSES" ] && [ "$n" -le "$TIMES" ]; then
   exit 2
 fi
 """
-STEPS = ["check", "test-oldest", "test", "test-long", "test ARGS=tests/contract tests/property"]
+STEPS = [
+    *("check", "docs", "test-oldest", "test", "test-long"),
+    "test ARGS=tests/contract tests/property",
+]
 BROKE_DOWN = "INTERNALERROR> OSError: cannot send"
 NOTICE = "SECOND time"
 
@@ -67,7 +70,7 @@ def test_new_numbers_that_fail_are_said_and_do_not_judge(tmp_path: Path) -> None
     assert "NOTICE: numbers that no run had tried before" in printed
 
 
-@pytest.mark.parametrize("bad", ["check", "test-oldest", "test", "test-long"])
+@pytest.mark.parametrize("bad", ["check", "docs", "test-oldest", "test", "test-long"])
 @pytest.mark.parametrize(
     "complaint",
     ["FAILED tests/a.py::test_b - assert 1", f"{BROKE_DOWN}\nFAILED tests/a.py::test_b", "Killed"],
@@ -93,5 +96,5 @@ def test_a_runner_that_broke_down_is_asked_once_more_and_it_is_said(
 def test_a_runner_that_broke_down_twice_fails(tmp_path: Path) -> None:
     status, calls, printed = judge(tmp_path, "test-long", BROKE_DOWN, 2)
     assert status != 0
-    assert steps(calls) == [*STEPS[:4], "test-long"]
+    assert steps(calls) == [*STEPS[: STEPS.index("test-long") + 1], "test-long"]
     assert printed.count(NOTICE) == 1

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import sharpwave
 
@@ -41,11 +42,13 @@ def binutils(*command: str) -> list[tuple[str, str]]:
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_version_is_the_one_of_the_project_file() -> None:
-    project = (ROOT / "pyproject.toml").read_text()
-    assert re.findall(r'^version = "(.+)"$', project, re.MULTILINE) == [sharpwave.__version__]
-    citation = (ROOT / "CITATION.cff").read_text()
-    assert f"\nversion: {sharpwave.__version__}\n" in citation
+def test_the_version_stands_in_one_place() -> None:
+    """The build reads it from the package; what installed it knows the same."""
+    metadata = pytest.importorskip("scikit_build_core.metadata.regex")
+    settings = {"input": str(ROOT / "src/sharpwave/__init__.py")}
+    assert metadata.dynamic_metadata("version", settings) == sharpwave.__version__
+    for name in ("pyproject.toml", "CITATION.cff"):
+        assert not re.search(r"^version[ :]", (ROOT / name).read_text(), re.MULTILINE)
 
 
 def test_no_module_is_ignored_by_git_and_so_left_out_of_the_wheel() -> None:
@@ -114,3 +117,20 @@ def test_wheel_holds_the_module_its_types_and_no_sources(tmp_path: Path) -> None
     known = {".py", ".pyi", ".typed", ".so", ".css", ".js", ""}
     assert {Path(name).suffix for name in package} <= known
     assert all(name.startswith("sharpwave/") for name in package)
+
+
+def test_hooks_run_programs_that_the_environment_has_and_fetch_none() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [repository["repo"] for repository in hooks["repos"]] == ["local"]
+    pinned = (ROOT / "requirements/dev.txt").read_text()
+    for hook in hooks["repos"][0]["hooks"]:
+        assert hook["language"] == "system"
+        program, *words = hook["entry"].split()
+        name = Path(program).name
+        assert program == f".venv/bin/{name}"
+        assert name == "python" or f"\n{name}==" in pinned
+        scripts = [word for word in words if word.startswith("tools")]
+        assert all(
+            (ROOT / (f"{script.replace('.', '/')}.py" if "/" not in script else script)).exists()
+            for script in scripts
+        )

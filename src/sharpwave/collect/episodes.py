@@ -40,6 +40,12 @@ class Episodes(Protocol):
     def success_rate(self) -> float | None:
         """Share of the last episodes that reached their goal; None where no infos say so."""
 
+    def take_new(self) -> list[tuple[float, int]]:
+        """Return and length of each episode that ended since the last call, oldest first.
+
+        The first call gives none: only from then on are they kept for the next.
+        """
+
 
 def episode_metrics(episodes: Episodes) -> dict[str, float]:
     """The measures of the last episodes, by name."""
@@ -76,6 +82,7 @@ class EpisodeStats:
         self.returns: deque[float] = deque(maxlen=window)
         self.lengths: deque[int] = deque(maxlen=window)
         self.successes: deque[float] = deque(maxlen=window)
+        self._new: deque[tuple[float, int]] | None = None
         self._running_returns = np.zeros(n_envs, np.float64)
         self._running_lengths = np.zeros(n_envs, np.int64)
 
@@ -130,10 +137,7 @@ class EpisodeStats:
         self._running_returns += rewards
         self._running_lengths += 1 if valid is None else valid
         if np.count_nonzero(ended):  # several times faster than any()
-            for env in np.flatnonzero(ended):
-                self.returns.append(float(self._running_returns[env]))
-                self.lengths.append(int(self._running_lengths[env]))
-                self.count += 1
+            self.add(self._running_returns[ended], self._running_lengths[ended])
             self._running_returns[ended] = 0
             self._running_lengths[ended] = 0
 
@@ -147,6 +151,18 @@ class EpisodeStats:
         self.returns.extend(returns.tolist())
         self.lengths.extend(lengths.tolist())
         self.count += len(returns)
+        if self._new is not None:
+            self._new.extend(zip(returns.tolist(), lengths.tolist(), strict=True))
+
+    def take_new(self) -> list[tuple[float, int]]:
+        """Return and length of each episode that ended since the last call, oldest first.
+
+        The first call gives none: only from then on are they kept for the next. Another thread may
+        go on adding meanwhile.
+        """
+        if self._new is None:
+            self._new = deque()
+        return [self._new.popleft() for _ in range(len(self._new))]
 
     def restart(self) -> None:
         """Forget the episodes in flight: the environments were reset."""
@@ -171,6 +187,8 @@ class EpisodeStats:
         self.lengths = deque(map(int, state["lengths"]), maxlen=self.lengths.maxlen)
         told = map(float, state.get("successes", ()))
         self.successes = deque(told, maxlen=self.successes.maxlen)
+        if self._new is not None:
+            self._new.clear()
         if len(state["running_returns"]) == len(self._running_returns):
             self._running_returns[:] = state["running_returns"]
             self._running_lengths[:] = state["running_lengths"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from sharpwave.collect import Episodes, EpisodeStats
@@ -34,6 +35,7 @@ class EnvironmentLoop(Loop):
         self.env = env
         self._subject = subject
         self._all_episodes: Episodes | None = None
+        self._of_all: list[tuple[float, int]] | None = None  # where somebody takes them
 
     @property
     def subject(self) -> str:
@@ -51,8 +53,23 @@ class EnvironmentLoop(Loop):
         super().restart()
         self.collector.restart()
 
+    def begin_in(self, folder: Path) -> None:
+        """Told which folder the run has: from now on episodes are kept until they are taken."""
+        super().begin_in(folder)
+        self.collector.episodes.take_new()
+
+    def take_episodes(self) -> tuple[int, list[tuple[float, int]]]:
+        """Number of finished episodes, and return and length of those new since the last call."""
+        if self.ranks.size == 1:
+            return self.collector.episodes.count, self.collector.episodes.take_new()
+        new, self._of_all = self._of_all or [], []
+        return self.episodes.count, new
+
     def _share_episodes(self) -> None:
         """Let `episodes` be those of all processes that learn together."""
         if not self.ranks.is_alone:
-            every = self.ranks.gather(self.collector.episodes.state_dict())
-            self._all_episodes = EpisodeStats.joined(every)
+            mine = self.collector.episodes
+            every = self.ranks.gather((mine.state_dict(), mine.take_new()))
+            self._all_episodes = EpisodeStats.joined([state for state, _ in every])
+            if self._of_all is not None:
+                self._of_all += [one for _, new in every for one in new]

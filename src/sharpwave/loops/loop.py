@@ -113,6 +113,13 @@ class Loop(ABC):
         """Measures of progress beside the metrics of updates."""
         return {}
 
+    def take_episodes(self) -> tuple[int, list[tuple[float, int]]]:
+        """Number of finished episodes, and return and length of those new since the last call.
+
+        The first call gives none of them.
+        """
+        return 0, []
+
     @property
     def rows(self) -> int:
         """About how many rows the networks see at once, which decides on threads."""

@@ -204,6 +204,7 @@ class OffPolicyLoop(EnvironmentLoop):
 
     def begin_in(self, folder: Path) -> None:
         """Keep the buffer with the run, where that is asked for."""
+        super().begin_in(folder)
         if self.config.keep_replay and not self.store.is_open:
             rank = self.ranks.rank
             self.store.keep_in(folder / (f"replay-{rank}" if rank else "replay"))

@@ -20,6 +20,7 @@ from sharpwave.pages.samples import picked
 from sharpwave.pages.units import ENVIRONMENT_STEPS, singular
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.dreams import DreamFile
+from sharpwave.runs.episode_file import EpisodeFile
 from sharpwave.runs.facts import environment_facts
 from sharpwave.runs.interval import Interval
 from sharpwave.runs.loggers import CSVLogger, JSONLLogger, LoggerList
@@ -45,7 +46,7 @@ SLOW_SAVE = 0.1
 
 
 class RunRecorder(Callback):
-    """Keeps a run: configuration, metrics, evaluations, checkpoints, a summary and a report.
+    """Keeps a run: configuration, metrics, episodes, evaluations, checkpoints, a summary, a report.
 
     Of what a language model writes it keeps the best, the median and the worst of every update,
     and of a world model what it predicts at the start, in the middle and at the end.
@@ -109,6 +110,7 @@ class RunRecorder(Callback):
         self._loggers = LoggerList(
             [CSVLogger(folder.metrics_csv), JSONLLogger(folder.metrics_jsonl)]
         )
+        self._episodes = EpisodeFile(folder.episodes_file)
         self._evaluations = RowFile(folder.evaluations_file)
         self._samples = RowFile(folder.samples_file)
         self._dreams = DreamFile(folder.dreams_file)
@@ -119,6 +121,7 @@ class RunRecorder(Callback):
         self.folder.checkpoints.mkdir(parents=True, exist_ok=True)
         self._recording = True
         self._cut(step)
+        self._episodes.begin(algo.loop)
         self._interval.start(step, algo.log_every)
         self._began = self._saved_at = time.perf_counter()
         told = {"format": FORMAT, **_identity(algo), **_words(algo)}
@@ -130,6 +133,7 @@ class RunRecorder(Callback):
         """Logs the update, and saves when it is time."""
         self._metrics = metrics
         self._loggers.on_train_step(step, {**metrics, "seconds": self._seconds()})
+        self._episodes.write(algo.loop, self._seconds())
         self._dreams.look(algo, step)
         patience = max(self._checkpoint_seconds, 20 * self._save_took)
         waited = time.perf_counter() - self._saved_at
@@ -171,6 +175,7 @@ class RunRecorder(Callback):
             if value not in (None, {}):
                 row[name] = value
         self._evaluations.append(json.dumps(to_json(row)))
+        self._episodes.write(algo.loop, self._seconds())
         if result.mean >= self._best:  # of equal ones the latest has learned most
             self._best = float(result.mean)
             algo.save(self.folder.best_checkpoint)
@@ -198,9 +203,10 @@ class RunRecorder(Callback):
         if recorded:
             self._metrics = metrics
             self._loggers.on_train_step(step, {**metrics, "seconds": self._seconds()})
+        self._episodes.write(algo.loop, self._seconds())
         if error is None:
             self._dreams.look(algo, step, is_end=True)
-        for file in (self._loggers, self._evaluations, self._samples, self._dreams):
+        for file in (self._loggers, self._episodes, self._evaluations, self._samples, self._dreams):
             file.close()
         if error is not None:
             self._summarize(algo, "failed", f"{type(error).__name__}: {error}")

@@ -67,6 +67,7 @@ class RunFolder:
         self.environment_file = self.path / "environment.json"
         self.metrics_csv = self.path / "metrics.csv"
         self.metrics_jsonl = self.path / "metrics.jsonl"
+        self.episodes_file = self.path / "episodes.csv"
         self.evaluations_file = self.path / "evaluations.jsonl"
         self.samples_file = self.path / "samples.jsonl"
         self.dreams_file = self.path / "dreams.jsonl"
@@ -100,6 +101,7 @@ class RunFolder:
             self.environment_file,
             self.metrics_csv,
             self.metrics_jsonl,
+            self.episodes_file,
             self.evaluations_file,
             self.samples_file,
             self.dreams_file,
@@ -194,6 +196,19 @@ class RunFolder:
             if evaluation is not None:
                 found[evaluation.step] = evaluation
         return [found[step] for step in sorted(found)]
+
+    def episodes(self) -> dict[str, Doubles]:
+        """The episodes of training as columns: `r`, `l`, `t`, `step` and `episode`.
+
+        Return, length, seconds since the run began, steps of the run, and the episode's number.
+        """
+        if not self.episodes_file.exists():
+            return {}
+        with self.episodes_file.open(newline="", encoding="utf-8", errors="replace") as file:
+            rows = list(csv.DictReader(file, restval=""))
+        names = list(rows[0]) if rows else []
+        whole = [row for row in rows if "" not in row.values()]  # a torn line says nothing
+        return {name: np.array([_number(row[name]) for row in whole]) for name in names}
 
     def samples(self) -> dict[int, dict[str, dict[str, Any]]]:
         """Completions of a language model: rows by their rank ("best", "worst"), by step.

@@ -36,6 +36,7 @@ class TensorEpisodes:
             n_envs, max_ep_info_buffer=window, done_reason_keys=[SUCCESS], device=device
         )
         self._says_success = False
+        self._taken: int | None = None
 
     @property
     def count(self) -> int:
@@ -84,6 +85,17 @@ class TensorEpisodes:
             done, rewards, done_reasons=None if success is None else {SUCCESS: success}
         )
 
+    def take_new(self) -> list[tuple[float, int]]:
+        """Return and length of the episodes that ended since the last call, oldest first.
+
+        Of more than the window has, the last; the first call gives none. It waits for the device.
+        """
+        before, self._taken = self._taken, self.count
+        n_new = 0 if before is None else self._taken - before
+        if n_new == 0:
+            return []
+        return list(zip(self.returns[-n_new:], self.lengths[-n_new:], strict=True))
+
     def restart(self) -> None:
         """Forget episodes in flight: the environments were reset."""
         self.tracker.restart()
@@ -116,6 +128,7 @@ class TensorEpisodes:
         if running.shape == tensors["running"].shape:
             tensors["running"] = running
         self.tracker.load_state_dict(tensors)
+        self._taken = None if self._taken is None else self.count
 
     def _values(self, name: str) -> list[float]:
         values: list[float] = self.tracker.get_raw_values().get(name, np.empty(0)).tolist()

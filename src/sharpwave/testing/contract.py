@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from sharpwave.errors import EnvironmentFailed
+
 __all__ = ["ContractError", "DoesNotApply", "by_name", "expect", "hold"]
 
 
@@ -133,11 +135,14 @@ def _chosen(contract: Mapping[str, Any], asked: str | Iterable[str] | None) -> l
 
 
 def _described(rule: Callable[..., None], error: Exception) -> str:
-    """The statement of a rule, and how it was broken."""
+    """The statement of a rule, and how it was broken, in one line."""
     says = (rule.__doc__ or "").strip().rstrip(".")
-    what = (
-        str(error)
-        if isinstance(error, BrokenRuleError)
-        else f"it raised {type(error).__name__}: {error}"
-    )
-    return f"{says}: {what}"
+    what = str(error) if isinstance(error, BrokenRuleError) else f"it raised {_said(error)}"
+    return " ".join(f"{says}: {what}".split())
+
+
+def _said(error: BaseException) -> str:
+    """The type and the words of an error; of an environment that failed those of its own."""
+    if isinstance(error, EnvironmentFailed) and error.__cause__ is not None:
+        return f"in {error.doing} {_said(error.__cause__)}"
+    return f"{type(error).__name__}: {error}"

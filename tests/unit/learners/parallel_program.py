@@ -24,6 +24,7 @@ from sharpwave.envs import environment_state
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.replay import ReplayBatch
 from sharpwave.learners.unrolls import UnrollBatch
+from sharpwave.storage.run_folder import RunFolder
 from sharpwave.testing.bits import bits
 
 TINY: dict[str, Any] = {"seed": 5, "backend": "torch", "hidden": (16, 16)}
@@ -307,6 +308,9 @@ def write_once(folder: Path, ranks: Ranks) -> None:
     assert agent.timesteps == 192
     assert agent.stop_reason is not None
     assert not (folder / "never").exists()
+    ended = sum(ranks.gather(agent.loop.collector.episodes.count))
+    rows = RunFolder(folder / "run").episodes()["episode"].tolist()
+    assert rows == list(range(1, ended + 1))  # of the environments of all
     again = AGENTS["ppo"](anneal_lr=False)
     again.train(192)
     restored = sw.PPO.from_checkpoint(folder / "numbered_192.safetensors")

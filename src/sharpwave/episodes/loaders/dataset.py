@@ -32,15 +32,15 @@ class EpisodeDataset:
     Every item and batch is a dict (or a named tuple) of torch tensors under the names of fields and
     meta fields; nested fields come back nested. Further values:
 
-    ================== ================ ===========================================================
-    `_lens`            episode, window  int64 [B], steps before the padding
-    `_mask`            episode, window  bool [B, T], false where padded
-    `_index`           episode, window  int64 [B], places of episodes in `buffer.episodes()`
-    `_indices`         step, transition int64 [B, 2], the same and the step
-    `_start`           window           int64 [B], the step at which a window begins
-    `_reaches_episode_end` window       bool [B]
-    `n_step_lens`      transition       int64 [B], the steps k of a transition
-    ================== ================ ===========================================================
+    | name | of | what it is |
+    |---|---|---|
+    | `_lens` | episode, window | int64 [B], steps before the padding |
+    | `_mask` | episode, window | bool [B, T], false where padded |
+    | `_index` | episode, window | int64 [B], places of episodes in `buffer.episodes()` |
+    | `_indices` | step, transition | int64 [B, 2], the same and the step |
+    | `_start` | window | int64 [B], the step at which a window begins |
+    | `_reaches_episode_end` | window | bool [B] |
+    | `n_step_lens` | transition | int64 [B], the steps k of a transition |
 
     Args:
         reader: An `EpisodeBuffer` or an `EpisodeUnion`.

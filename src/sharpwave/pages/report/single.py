@@ -18,6 +18,7 @@ from sharpwave.pages.page import CHARTS, SAMPLES, masthead, page, section, tile
 from sharpwave.pages.report import tables
 from sharpwave.pages.report.agents import agents_section, is_of_an_agent
 from sharpwave.pages.report.dreams import SHOWN, dreams_section
+from sharpwave.pages.report.episodes import episodes_section
 from sharpwave.pages.report.samples import samples_section
 from sharpwave.pages.report.told import (
     curve_of,
@@ -155,6 +156,7 @@ def _page(folder: RunFolder) -> str:
         _verdict(config, summary, metrics, evaluations),
         _failure(summary),
         _learning_curve(charts, config, metrics, evaluations),
+        episodes_section(charts, folder.episodes(), unit_of(config)),
         agents_section(charts, unit_of(config), headline_of(config), metrics, evaluations),
         _film(folder),
         written,

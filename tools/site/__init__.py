@@ -1,0 +1,1 @@
+"""The site: the documents, a reference of every public name, and what holds them together."""
