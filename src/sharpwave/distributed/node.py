@@ -211,7 +211,6 @@ class _Worker:
     def __init__(self, making: _Making, visit: _Visit) -> None:
         self.number = making.recipe.first_number
         self._making, self._visit = making, visit
-        self._before = {"failures": 0, "restarts": 0, "lost": 0}
         self._lives = Lives(1)
         self._fleet = making.fleet(self._lives)
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -236,7 +235,7 @@ class _Worker:
 
     def told(self) -> dict[str, int]:
         """Failures, restarts and lost unrolls of the actor, for the learner."""
-        return {name: count + getattr(self._lives, name) for name, count in self._before.items()}
+        return self._lives.counts()
 
     def stop(self) -> None:
         """Let the actor end."""
@@ -267,8 +266,8 @@ class _Worker:
         """Make the actor once more, for a learner that goes on nevertheless."""
         self._fleet.stop()
         life = self._making.recipe.first_life + self._lives.numbers[0] + 1
-        self._before, self._making = self.told(), self._making.of(self.number, life)
-        self._lives = Lives(1)
+        self._making = self._making.of(self.number, life)
+        self._lives = Lives(1, before=self._lives)
         self._fleet = self._making.fleet(self._lives)
 
     def _collect(self, weights: Weights, version: int) -> None:

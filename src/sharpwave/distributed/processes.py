@@ -151,13 +151,11 @@ class ProcessFleet:
         busy = sum(map(bool, given))
         return FleetStats(
             actors=len(self._actors),
-            alive=sum(actor.is_running for actor in self._living()),
+            alive=len(given),  # who has ended since was started again, or will be in a moment
             asked=sum(given) - busy + len(self._asked) * len(self._actors),
             busy=busy,
             waiting=len(self._ready),
-            failures=self._lives.failures,
-            restarts=self._lives.restarts,
-            lost=self._lives.lost,
+            **self._lives.counts(),
             received_bytes=self._received_bytes,
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from sharpwave.core.notice import notice
 from sharpwave.errors import ActorFailed, EnvironmentFailed, NonFiniteError
 
@@ -21,6 +23,7 @@ class Lives:
     Args:
         n_actors: Number of actors.
         most_failures: Failures in a row that end the run; 1 where actors cannot be made again.
+        before: Lives of actors in whose place these are; their failures go on being counted.
 
     Attributes:
         numbers: Number of times that each actor was made again.
@@ -29,11 +32,17 @@ class Lives:
         lost: Unrolls that were lost with an actor.
     """
 
-    def __init__(self, n_actors: int, most_failures: int = MOST_FAILURES) -> None:
+    def __init__(
+        self, n_actors: int, most_failures: int = MOST_FAILURES, *, before: Lives | None = None
+    ) -> None:
         self.numbers = [0] * n_actors
-        self.failures = self.restarts = self.lost = 0
+        counts = {} if before is None else before.counts()
+        self.failures = counts.get("failures", 0)
+        self.restarts = counts.get("restarts", 0)
+        self.lost = counts.get("lost", 0)
         self._most = most_failures
         self._in_a_row = [0] * n_actors
+        self._lock = threading.Lock()
 
     @property
     def can_revive(self) -> bool:
@@ -48,25 +57,35 @@ class Lives:
             error: Exception that it raised; None where it just ended.
             lost: Unrolls that are lost with it.
         """
-        self.failures += 1
-        self.lost += lost
-        self._in_a_row[actor] += 1
-        if isinstance(error, NonFiniteError) or self._in_a_row[actor] >= self._most:
-            self._in_a_row[actor] = 0  # whoever goes on nevertheless begins anew
-            return False
-        self.revive(actor)
+        with self._lock:
+            self.failures += 1
+            self.lost += lost
+            self._in_a_row[actor] += 1
+            if isinstance(error, NonFiniteError) or self._in_a_row[actor] >= self._most:
+                self._in_a_row[actor] = 0  # whoever goes on nevertheless begins anew
+                return False
+            self._revive(actor)
         what = "it ended" if error is None else _told(error)
         notice(f"actor {actor} is made again: {what}")
         return True
 
     def revive(self, actor: int) -> None:
         """Count another life of an actor."""
-        self.numbers[actor] += 1
-        self.restarts += 1
+        with self._lock:
+            self._revive(actor)
 
     def succeeded(self, actor: int) -> None:
         """Count an unroll of an actor."""
         self._in_a_row[actor] = 0
+
+    def counts(self) -> dict[str, int]:
+        """Failures, restarts and lost unrolls, all at the same moment."""
+        with self._lock:
+            return {"failures": self.failures, "restarts": self.restarts, "lost": self.lost}
+
+    def _revive(self, actor: int) -> None:
+        self.numbers[actor] += 1
+        self.restarts += 1
 
 
 def _told(error: BaseException) -> str:

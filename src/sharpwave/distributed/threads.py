@@ -112,9 +112,7 @@ class ThreadFleet:
                 asked=sum(map(len, shared.asked)),
                 busy=shared.busy,
                 waiting=len(shared.ready),
-                failures=shared.lives.failures,
-                restarts=shared.lives.restarts,
-                lost=shared.lives.lost,
+                **shared.lives.counts(),
                 received_bytes=shared.received_bytes,
             )
 
@@ -332,18 +330,15 @@ class _ActorThread(threading.Thread):
                 self.given = shared.asked[number].popleft() if shared.in_step else shared.weights
                 shared.busy += 1
                 self.to_lose = 1
-            has_failed = self._work()
-            with shared.changed:
-                if shared.threads[number] is not self:
-                    return
-                if has_failed and shared.in_step and self.given is not None:
-                    shared.asked[number].appendleft(self.given)
-                self.given = None
-                shared.busy -= 1
-                shared.changed.notify_all()
+            if not self._work():
+                return
 
     def _work(self) -> bool:
-        """Make an unroll; otherwise make the actor again, or give it up, and return True."""
+        """Make an unroll; otherwise make the actor again, or give it up.
+
+        Returns:
+            False if the fleet has left this thread behind.
+        """
         shared, number = self._shared, self._number
         assert self.given is not None
         actor: FleetActor | None = shared.actors[number]
@@ -355,17 +350,31 @@ class _ActorThread(threading.Thread):
             error: BaseException | None = raised
             while error is not None:
                 error = self._make_again(error)
-            if shared.threads[number] is not self:
-                self._close(actor)
-            return True
+            is_there = self._rest(None, has_failed=True)
+        else:
+            is_there = self._rest(unroll)
+        if not is_there:
+            self._close(actor)
+        return is_there
+
+    def _rest(self, unroll: Unroll | None, *, has_failed: bool = False) -> bool:
+        """Hand over an unroll, and be no longer busy; return False if it was left behind.
+
+        Both at once: no unroll is counted twice.
+        """
+        shared, number = self._shared, self._number
         with shared.changed:
-            if shared.threads[number] is self:
-                if unroll is not None:
-                    shared.lives.succeeded(number)
-                    shared.ready.append(unroll)
+            if shared.threads[number] is not self:
                 return False
-        self._close(actor)
-        return False
+            if unroll is not None:
+                shared.lives.succeeded(number)
+                shared.ready.append(unroll)
+            if has_failed and shared.in_step and self.given is not None:
+                shared.asked[number].appendleft(self.given)
+            self.given = None
+            shared.busy -= 1
+            shared.changed.notify_all()
+            return True
 
     def _make_again(self, error: BaseException) -> BaseException | None:
         """Make the actor again, or give it up; return the exception that this raised."""
