@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+from tests.waiting import LONG
+
 __all__ = ["actors_of", "children", "command_of", "descendants", "is_running", "stop"]
 
 
@@ -50,11 +52,14 @@ def is_running(pid: int) -> bool:
 def stop(pid: int) -> None:
     """Stop a process, and wait until none of its threads runs: a signal takes its time."""
     os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + 30
-    while not all(map(_is_stopped, Path(f"/proc/{pid}/task").iterdir())):
+    deadline = time.monotonic() + LONG
+    while not all(map(_is_stopped, list(Path(f"/proc/{pid}/task").iterdir()))):
         assert time.monotonic() < deadline, "it did not stop"
         time.sleep(0.001)
 
 
 def _is_stopped(thread: Path) -> bool:
-    return (thread / "stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:  # it has ended since it was listed
+        return True

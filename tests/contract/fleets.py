@@ -50,7 +50,7 @@ def processes_left() -> list[str]:
         if folder.name.isdigit():
             try:
                 parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-                line = (folder / "cmdline").read_bytes().decode()
+                line = (folder / "cmdline").read_bytes().decode(errors="replace")
             except OSError:  # it has ended meanwhile
                 continue
             if int(parent) == os.getpid() and "process_actor" in line:

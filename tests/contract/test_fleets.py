@@ -38,11 +38,16 @@ def ray_is_stopped() -> Iterator[None]:
     stop_ray()
 
 
+def is_gone(row: Row) -> bool:
+    """Whether nothing is left of fleets that nobody knows any more."""
+    gc.collect()  # does nothing where another thread collects
+    return row.left() == []
+
+
 @pytest.fixture(params=[pytest.param(one, marks=OF_RAY * (one == "ray")) for one in FLEETS])
 def row(request: pytest.FixtureRequest) -> Iterator[Row]:
-    gc.collect()
     found = FLEETS[request.param]
-    found.check_none_is_left()
+    wait_for(lambda: is_gone(found))  # what tests before this one forgot
     yield found
     RELEASE.set()  # a thread that hangs cannot be ended
     wait_for(lambda: found.left() == [])
@@ -343,12 +348,7 @@ def test_nothing_is_left_of_a_fleet_that_is_forgotten(
     agent.train(256)
     assert len(row.left()) == 2
     del agent
-
-    def is_gone() -> bool:
-        gc.collect()  # does nothing where another thread collects
-        return row.left() == []
-
-    wait_for(is_gone)
+    wait_for(lambda: is_gone(row))
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ import pytest
 
 from sharpwave import FolderLockedError, MmapReplayBuffer, SharpwaveIOError
 from tests.durability.saves import run
+from tests.processes import stop
 
 WRITES_ON = """
 import sys
@@ -43,8 +44,7 @@ def test_a_stopped_writer_keeps_the_lock_and_readers_read(memory_path: Path) -> 
         writer.stdout.readline()
         reader = MmapReplayBuffer.open(path, read_only=True)
         for _ in range(5):
-            writer.send_signal(signal.SIGSTOP)
-            time.sleep(0.01)
+            stop(writer.pid)
             batch = reader.sample(20, indices=True)
             assert (batch["obs"] == batch["rewards"][:, None]).all()
             assert reader.sample(20, seed=1)["rewards"].tolist() == (

@@ -31,7 +31,7 @@ from sharpwave.storage.run_folder import RunFolder
 from tests.contract.fleets import check_follows
 from tests.fleet_envs import Marked
 from tests.fleet_ids import id_of
-from tests.processes import actors_of, stop
+from tests.processes import actors_of, is_running, stop
 from tests.unit.distributed.remote import WEIGHTS, Liar, address_of, listening, unroll_bytes
 
 TOKEN = "a-token-of-the-tests"
@@ -127,6 +127,7 @@ def kill_at_random(commands: Commands, n_kills: int, draw: random.Random) -> Non
         take_until(lambda: time.monotonic() > moment)  # noqa: B023
         node = nodes.pop(0)
         if draw.random() < 0.5:
+            wait_for(lambda: actors_of(node.pid))  # noqa: B023 - it may be on its way back
             os.kill(actors_of(node.pid)[0], signal.SIGKILL)
             nodes.append(node)
         else:
@@ -190,7 +191,7 @@ def test_ctrl_c_ends_actors_in_time_and_leaves_no_process(commands: Commands) ->
     node.send_signal(signal.SIGINT)
     with without_hanging():
         assert node.wait(LONG) == 0
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in actors))
+    wait_for(lambda: not any(map(is_running, actors)))
     wait_for(lambda: fleet.stats().alive == 0)
     agent.close()
 
@@ -242,7 +243,8 @@ def test_an_actor_without_a_learner_leaves_after_its_patience(commands: Commands
     alone = commands.actor(address, "--patience", "0.2")
     said, _ = alone.communicate(timeout=LONG)
     assert alone.returncode == 1
-    assert re.search(rf"the learner has not answered for \d+ s: {address} cannot be reached", said)
+    why = "(cannot be reached|did not answer in time)"  # which of them, a busy machine decides
+    assert re.search(rf"the learner has not answered for \d+ s: {address} {why}", said)
 
 
 def forged_unrolls() -> Iterator[bytes]:

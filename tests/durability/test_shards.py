@@ -172,7 +172,7 @@ def test_a_shard_without_room_says_so_and_draws_go_on(
     where = [(disk / "0", "--capacity", "60000"), (tmp_path / "1", "--capacity", "60000")]
     with served(*where) as shards:
         addresses = [shard.address for shard in shards]
-        with ShardedReplay(addresses, fields=FIELDS, n_envs=2) as replay:
+        with ShardedReplay(addresses, fields=FIELDS, n_envs=2, timeout=LONG / 4) as replay:
             replay.push_batch(**steps(range(100)))
             filler = disk / "filler"
             with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:

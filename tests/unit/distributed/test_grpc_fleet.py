@@ -227,6 +227,7 @@ def test_what_an_actor_raised_is_raised_by_the_learner() -> None:
                 with pytest.raises(error) as caught:
                     [fleet.receive(5.0) for _ in range(4)]
                 assert str(told.get("text", "Traceback")) in str(caught.value)
+            wait_for(lambda: fleet.stats().alive == 0)  # its place is free
             fleet.start(WEIGHTS, 0)  # whoever goes on nevertheless may
 
 

@@ -42,7 +42,7 @@ def nothing_left() -> Iterator[None]:
     assert processes_left() == []
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine, a process that is slow to give a sign of life is not taken for dead."""
     monkeypatch.setattr(launch, "SILENCE", 30.0)
@@ -87,19 +87,16 @@ def kill_at_random(n_kills: int, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("unhurried")
 def test_an_actor_that_is_killed_is_back_and_no_unroll_is_torn_or_twice() -> None:
     kill_at_random(4, np.random.default_rng(3))
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unhurried")
 def test_actors_are_killed_at_fifty_moments() -> None:
     kill_at_random(50, np.random.default_rng(4))
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_training_goes_on_while_actors_are_killed(deterministic: bool) -> None:
     agent = made(Slow, deterministic=deterministic, n_envs=1)

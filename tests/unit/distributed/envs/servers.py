@@ -72,6 +72,7 @@ class Proxy:
         self.to_lose = self.to_tear = self.to_tear_answers = 0
         self.delay = 0.0
         self.lost = self.torn = self.torn_answers = 0
+        self._lock = threading.Lock()  # connections lose and tear no more than they are told to
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._over = threading.Event()
@@ -87,6 +88,13 @@ class Proxy:
         for thread in self._threads:
             thread.join()
         self._listener.close()
+
+    def _counts(self, name: str, most: int) -> bool:
+        """Count one more, unless there are as many as there should be; whether it did."""
+        with self._lock:
+            is_due: bool = getattr(self, name) < most
+            setattr(self, name, getattr(self, name) + is_due)
+            return is_due
 
     def _accept(self) -> None:
         while not self._over.is_set():
@@ -108,16 +116,15 @@ class Proxy:
                 for here in select.select([client, server], [], [], 0.05)[0]:
                     try:
                         data = here.recv(2**16)
-                        if here is server and self.lost < self.to_lose and len(data) > 60:
-                            self.lost += 1  # an answer, and not a word about the connection
+                        # An answer, and not a word about the connection.
+                        is_answer = here is server and len(data) > 60
+                        if is_answer and self._counts("lost", self.to_lose):
                             return
-                        tears = here is server and self.torn_answers < self.to_tear_answers
-                        if tears and len(data) > 60:
-                            self.torn_answers += 1
+                        if is_answer and self._counts("torn_answers", self.to_tear_answers):
                             client.sendall(data[: len(data) // 2])
                             return
-                        if here is client and self.torn < self.to_tear and len(data) > 1000:
-                            self.torn += 1
+                        is_request = here is client and len(data) > 1000
+                        if is_request and self._counts("torn", self.to_tear):
                             server.sendall(data[: len(data) // 2])
                             return
                         time.sleep(self.delay)

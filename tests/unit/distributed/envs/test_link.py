@@ -47,13 +47,13 @@ def test_a_link_that_was_down_changes_nothing(link: Link, address: str, seconds:
     env = RemoteVectorEnv(address, token=TOKEN, timeout=2 * LONG)
     local = make_vec_env("CartPole-v1", 2)
     np.testing.assert_array_equal(env.reset(seed=0)[0], local.reset(seed=0)[0])
-    waiting = link.down_for(seconds)
     began = time.monotonic()
+    waiting = link.down_for(seconds)
     for _ in range(3):
         found, wanted = (one.step(np.array([0, 1])) for one in (env, local))
         for left, right in zip(found[:4], wanted[:4], strict=True):
             np.testing.assert_array_equal(left, right)
-    assert time.monotonic() - began > seconds - 0.2
+    assert time.monotonic() - began > seconds
     waiting.join()
     env.close()
 
