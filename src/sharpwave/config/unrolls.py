@@ -102,6 +102,8 @@ class UnrollConfig(RolloutConfig):
             raise ValueError(
                 f"address is for actors='grpc' and actors='ray', got actors={self.actors!r}"
             )
+        if self.address is not None and (self.actors, self.address) != ("ray", "auto"):
+            split_address(self.address)
         if self.tls and self.actors != "grpc" and self.worker_addresses is None:
             raise ValueError(
                 f"tls is for actors='grpc' and worker_addresses, got actors={self.actors!r}"

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import sys
 from typing import Any, ClassVar
 
 from sharpwave.core.notice import notice
 from sharpwave.core.optional import require
 from sharpwave.distributed.security import Access
+from sharpwave.distributed.wire import split_address
 
 __all__ = ["RayCluster"]
 
 _PATIENCE, _TELL_AFTER = 300.0, 10.0
 """Seconds that a cluster has to find room, since it may have to grow; and until it is told of."""
+_REACH = 10.0
+"""Seconds that the machine of a cluster has to answer; Ray itself would try for minutes."""
 _MODE = "RAY_AUTH_MODE"
 _TOKENS_SINCE = (2, 52)
 """Version of Ray since which it can ask for tokens; an older one takes no notice of the mode."""
@@ -41,6 +45,7 @@ class RayCluster:
         ConnectionError: There is no such cluster.
         ImportError: Ray is not installed.
         PermissionError: The cluster takes everybody, or Ray is too old to ask for tokens.
+        ValueError: The address is neither host:port nor "auto".
     """
 
     _users_here: ClassVar[int] = 0
@@ -60,7 +65,10 @@ class RayCluster:
         self.is_here = address is None and (is_new or RayCluster._users_here > 0)
         self._ends_with_this = is_new and not self.is_here
         self.host, self.access = "127.0.0.1", Access()
+        if not self.is_here:
+            self._check_tokens()
         if is_new:
+            _check_reach(address)
             own: dict[str, Any] = {"include_dashboard": False} if self.is_here else {}
             # Without an address Ray would join whatever cluster runs on this machine.
             where = "local" if address is None else address
@@ -74,7 +82,6 @@ class RayCluster:
                 f"{who} may run code here"
             )
         elif not self.is_here:
-            self._check_tokens()
             # Processes of other machines have to find this one; a token of its own lets them in.
             self.host = self.ray.util.get_node_ip_address()
             self.access = Access(token=secrets.token_urlsafe(32))
@@ -176,11 +183,20 @@ class RayCluster:
 
     def _check_tokens(self) -> None:
         why = self._why_open()
-        if not why:
-            return
-        if self._ends_with_this:
-            self.ray.shutdown()
-        raise PermissionError(
-            "a Ray cluster must ask for tokens, since it runs the code of whoever reaches it: "
-            f"{why}"
-        )
+        if why:
+            raise PermissionError(
+                "a Ray cluster must ask for tokens, since it runs the code of whoever reaches it: "
+                f"{why}"
+            )
+
+
+def _check_reach(address: str | None) -> None:
+    """Raise where nothing answers at the address of a cluster."""
+    if address is None or address == "auto" or "://" in address:  # which Ray looks up itself
+        return
+    try:
+        socket.create_connection(split_address(address), _REACH).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"no Ray cluster answers at {address}: {error.strerror or error}"
+        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import types
 from collections.abc import Callable
@@ -131,6 +132,33 @@ def test_a_ray_that_cannot_ask_for_tokens_is_refused(join: Any) -> None:
         RayCluster("auto")
     join(StandIn(version="2.52.0"))
     RayCluster("auto").leave()
+
+
+def test_a_cluster_that_takes_everybody_is_not_even_joined(join: Any, monkeypatch: Any) -> None:
+    ray = StandIn(is_there=False)
+    join(ray)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(PermissionError, match="must ask for tokens"):
+        RayCluster("auto")
+    assert not ray.is_there
+
+
+def test_a_cluster_that_is_not_there_is_named_at_once(join: Any) -> None:
+    """Ray tried for minutes, and ended with an error of its own."""
+    ray = StandIn(is_there=False)
+    join(ray)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConnectionError, match=f"no Ray cluster answers at {address}: Conn"):
+            RayCluster(address)
+        taken.listen()
+        RayCluster(address).leave()
+    with pytest.raises(ValueError, match="address must be host:port, got '10.0.0.1'"):
+        RayCluster("10.0.0.1")
+    for address in ("10.0.0.1", "ayto"):
+        with pytest.raises(ValueError, match=f"address must be host:port, got '{address}'"):
+            sw.IMPALA("CartPole-v1", actors="ray", address=address)
 
 
 @pytest.mark.parametrize(
