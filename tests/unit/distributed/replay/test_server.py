@@ -314,11 +314,14 @@ def test_answers_of_something_else_are_no_steps(
 def test_the_command_serves_a_folder_until_it_is_told_to_stop(tmp_path: Path, capsys: Any) -> None:
     folder = tmp_path / "shard"
     with served((folder, "--capacity", "1000")) as (one,):
-        with ShardedReplay([one.address], fields=FIELDS, n_envs=2) as replay:
+        with ShardedReplay([one.address], fields=FIELDS, n_envs=2, timeout=LONG / 4) as replay:
             replay.push_batch(**steps(range(100)))
         one.process.terminate()
         assert one.process.wait(LONG) == 0
-    with served((folder, "--capacity", "1000")) as (one,), ShardedReplay([one.address]) as replay:
+    with (
+        served((folder, "--capacity", "1000")) as (one,),
+        ShardedReplay([one.address], timeout=LONG / 4) as replay,
+    ):
         assert set(numbers_of(replay.sample(100)).tolist()) <= set(range(100))
         assert len(replay) == 100
     for wrong, said in (
