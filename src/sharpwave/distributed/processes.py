@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import selectors
+import threading
 import time
 import weakref
 from collections import deque
@@ -34,7 +35,8 @@ class ProcessFleet:
 
     Unrolls come through shared memory, which an actor hands over by a message; weights are on a
     board in shared memory, which nobody waits for. An actor whose process ends, or gives no sign of
-    life for some seconds, is started again. Processes end with this one, however it ends.
+    life for some seconds, is started again. Processes end with this one, however it ends. One thread
+    uses the fleet, the one that has started it last; others may ask for its `stats`.
 
     Args:
         recipe: Recipe that makes the actors.
@@ -74,6 +76,7 @@ class ProcessFleet:
         self._rests, self._stops = True, False
         self._error: BaseException | None = None
         self._looked = 0.0
+        self._owner = threading.get_ident()
         self._finalizer = weakref.finalize(
             self, end_all, os.getpid(), self._actors, self._launcher.signals, 5.0
         )
@@ -88,6 +91,7 @@ class ProcessFleet:
         """
         if self._stops:
             raise RuntimeError("the fleet is stopped")
+        self._owner = threading.get_ident()
         if not self._rests:
             return
         self._rests = self._launcher.signals.rests = False
@@ -145,8 +149,9 @@ class ProcessFleet:
         )
 
     def stats(self) -> FleetStats:
-        """Counts of actors, unrolls, failures and received bytes."""
-        self._pump(0.0)
+        """Counts of actors, unrolls, failures and received bytes; for other threads, of before."""
+        if threading.get_ident() == self._owner:
+            self._pump(0.0)
         given = [len(actor.given) for actor in self._living()]
         busy = sum(map(bool, given))
         return FleetStats(

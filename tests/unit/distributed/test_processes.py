@@ -118,6 +118,29 @@ def test_training_goes_on_while_actors_are_killed(deterministic: bool) -> None:
 
 
 @pytest.mark.long
+def test_other_threads_may_look_at_the_counts() -> None:
+    """They took messages of actors, which were taken for dead."""
+    agent = made(max_lag=100)
+    fleet, over = agent.loop.fleet, threading.Event()
+    seen: set[int] = set()
+
+    def look() -> None:
+        while not over.is_set():
+            seen.add(fleet.stats().waiting)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        metrics = agent.train(64 * 200)
+    finally:
+        over.set()
+        looking.join()
+    assert (metrics["restarts"], metrics["lost_unrolls"], metrics["actors_alive"]) == (0, 0, 2)
+    assert len(seen) > 1
+    agent.close()
+
+
+@pytest.mark.long
 def test_a_process_that_is_killed_three_times_in_a_row_ends_the_run() -> None:
     agent = made(Slow, n_actors=1, n_envs=1, n_steps=1000)
     fleet = agent.loop.fleet
