@@ -5,12 +5,15 @@ A limit is there so that a test ends which would hang; it says nothing about how
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
-__all__ = ["LONG", "receive_until", "wait_for", "without_hanging"]
+import pytest
+
+__all__ = ["LONG", "interrupted", "receive_until", "wait_for", "without_hanging"]
 
 LONG = 120.0
 """Seconds in which everything happens that happens at all."""
@@ -30,6 +33,23 @@ def without_hanging(seconds: float = LONG / 4) -> Iterator[None]:
     began = time.monotonic()
     yield
     assert time.monotonic() - began < seconds, "somebody was waited for"
+
+
+@contextmanager
+def interrupted(seconds: float = 0.3) -> Iterator[None]:
+    """Inside, Ctrl-C comes after so many seconds to whoever still waits there."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def receive_until(

@@ -7,7 +7,6 @@ connection, and the weights that come over it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import queue
 import threading
@@ -19,6 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sharpwave.collect import NativeRollouts
+from sharpwave.distributed.answers import Answers
 from sharpwave.distributed.codec import Packed, Plain, pack, unpack
 from sharpwave.distributed.fleet import Unroll, Weights
 from sharpwave.distributed.grpc_fleet import PROTOCOL, SERVICE
@@ -294,12 +294,12 @@ class _Visit:
         self._serials: dict[int, int] = {}
         self._beat_every = 1.0
         self._error: Exception | None = None
-        self._answers = channel.stream_stream(f"/{SERVICE}/Join")(self._outgoing())
+        self._answers = Answers(channel.stream_stream(f"/{SERVICE}/Join")(self._outgoing()))
 
     def join(self) -> Packed:
         """The learner's first answer."""
         with naming(self._learner):
-            data = next(self._answers, None)
+            data = self._answers.next()
         if data is None:
             raise ConnectionError(f"{self._learner} hung up")
         packed = unpack(data, limit=MAX_MESSAGE)
@@ -321,7 +321,7 @@ class _Visit:
         weights: tuple[Weights, int] | None = None
         try:
             with naming(self._learner):
-                for data in self._answers:
+                while (data := self._answers.next()) is not None:
                     packed = unpack(data, limit=MAX_MESSAGE)
                     if packed.kind == "end":
                         return True
@@ -363,14 +363,7 @@ class _Visit:
     def leave(self) -> None:
         """End the stream, after what is still to be sent."""
         self._outbox.put(None)
-        timer = threading.Timer(FAREWELL, self._answers.cancel)
-        timer.daemon = True
-        timer.start()
-        with contextlib.suppress(Exception):  # gRPC's own, of many kinds: the stream has broken
-            for _ in self._answers:  # until the learner has taken all, and hangs up
-                pass
-        timer.cancel()
-        self._answers.cancel()
+        self._answers.finish(FAREWELL)  # until the learner has taken all, and hangs up
         self._workers = {}  # what gRPC keeps of a stream must not keep actors
 
     def _pass_on(self, packed: Packed, weights: tuple[Weights, int] | None) -> None:

@@ -17,7 +17,7 @@ from sharpwave.distributed.codec import pack, unpack
 from sharpwave.distributed.grpc_fleet import PROTOCOL, SERVICE
 from sharpwave.distributed.wire import Method, connect, serve, service
 from tests.unit.distributed.remote import WEIGHTS, Acting, Liar, address_of, listening
-from tests.waiting import LONG, wait_for, without_hanging
+from tests.waiting import LONG, interrupted, wait_for, without_hanging
 
 
 def joined(address: str) -> Liar:
@@ -88,3 +88,23 @@ def test_a_node_that_leaves_says_all_it_has_to_say(
             visit.leave()
         assert [one for one in learner.taken if one is not None] == list(range(50 * takes))
         learner.over.set()
+
+
+def test_a_node_that_is_interrupted_says_all_it_has_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hung up at once, and sometimes never ended."""
+    monkeypatch.setattr(nodes, "FAREWELL", LONG)
+    learner = Learner()
+    methods = [Method("Join", learner.join, stream_in=True, stream_out=True)]
+    with (
+        serve([service(SERVICE, methods)]) as server,
+        connect(server.address) as channel,
+    ):
+        visit = nodes._Visit(channel, server.address, 1)
+        visit.join()
+        with interrupted():
+            visit.follow({}, WEIGHTS.size)
+        for number in range(50):
+            visit.say(pack("failed", meta={"number": number}))
+        with without_hanging():
+            visit.leave()
+        assert [one for one in learner.taken if one is not None] == list(range(50))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
+from sharpwave.distributed.answers import Answers
 from sharpwave.distributed.codec import LIMIT
 from sharpwave.distributed.envs.arrays import messages
 from sharpwave.distributed.envs.server import SERVICE, VERSION
@@ -104,7 +104,7 @@ class Connection:
         self._session, self._last_id = "", 0
         self._asked: Any = None
         self._outbox: Any = None
-        self._call: Any = None
+        self._answers: Answers | None = None
 
     def join(self, *, or_new: bool) -> None:
         """Open a stream and go on with the session, or begin one.
@@ -165,8 +165,8 @@ class Connection:
 
     def drop(self) -> None:
         """End the stream; the server keeps the session for a while."""
-        if self._call is not None:
-            self._call.cancel()
+        if self._answers is not None:
+            self._answers.cancel()
             self._outbox.put(None)
 
     def leave(self) -> None:
@@ -179,15 +179,15 @@ class Connection:
 
     def close(self) -> None:
         """Wait until the server has let go, and close the channel."""
-        with contextlib.suppress(grpc().RpcError):
-            for _ in self._call or ():
-                pass
+        if self._answers is not None:
+            self._answers.finish(_GOODBYE)
         self.channel.close()
 
     def _next(self) -> Any:
         """The next message of the server; None where the connection was lost."""
+        assert self._answers is not None
         try:
-            response = next(self._call, None)
+            response = self._answers.next()
         except grpc().RpcError as error:
             if time.monotonic() < self.deadline and error.code().name not in _PASSING:
                 raise named(error, self.address) from None
@@ -208,7 +208,8 @@ class Connection:
             hello = known.Hello(version=VERSION, session=self._session, or_new=or_new)
             self._outbox.put(known.PlayRequest(hello=hello))
             # A server that comes back before the deadline is waited for.
-            self._call = self._play(iter(self._outbox.get, None), wait_for_ready=True)
+            call = self._play(iter(self._outbox.get, None), wait_for_ready=True)
+            self._answers = Answers(call)
             response = self._next()
             if response is not None:
                 break

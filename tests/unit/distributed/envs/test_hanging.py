@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -22,7 +23,7 @@ from tests import envs
 from tests.fleet_envs import RELEASE, Hanging
 from tests.processes import is_running
 from tests.unit.distributed.envs.servers import serving
-from tests.waiting import LONG, wait_for, without_hanging
+from tests.waiting import LONG, interrupted, wait_for, without_hanging
 
 STAY, GO = np.array([0]), np.array([1])
 
@@ -113,6 +114,28 @@ def test_a_server_closes_while_environments_hang(mode: str) -> None:
     with without_hanging():
         server.close()
     env.close()
+
+
+def test_a_client_that_is_interrupted_in_a_step_begins_anew_or_leaves() -> None:
+    """Its `close` raised an error of gRPC's own, or never came back."""
+    with EnvServer(Obedient, max_sessions=2) as server:
+        env = playing(server)
+        first, _ = env.reset(seed=0)
+        with interrupted():
+            env.step(GO)
+        with pytest.raises(gym.error.ResetNeeded):
+            env.step(STAY)
+        Obedient.release.set()
+        again, _ = env.reset(seed=0)
+        np.testing.assert_array_equal(again[:, 2], first[:, 2])  # the steps of an episode
+        env.step(STAY)
+        Obedient.release.clear()
+        with interrupted():
+            env.step(GO)
+        Obedient.release.set()
+        with without_hanging():
+            env.close()
+        wait_for(lambda: server.n_sessions == 0)
 
 
 @pytest.mark.long
