@@ -132,12 +132,11 @@ class Node:
         made = self._recipe(welcome)
         numbers = [int(number) for number in welcome.columns["numbers"]]
         lives = [int(life) for life in welcome.columns["lives"]]
-        workers = {
-            number: _Worker(made.of(number, life), visit)
-            for number, life in zip(numbers, lives, strict=True)
-        }
-        self._tell(f"joined {self._learner} as {', '.join(f'actor {one}' for one in numbers)}")
+        workers: dict[int, _Worker] = {}
         try:
+            for number, life in zip(numbers, lives, strict=True):
+                workers[number] = _Worker(made.of(number, life), visit)
+            self._tell(f"joined {self._learner} as {', '.join(f'actor {one}' for one in numbers)}")
             return visit.follow(workers, made.n_parameters)
         finally:
             for worker in workers.values():

@@ -35,8 +35,8 @@ class ProcessFleet:
 
     Unrolls come through shared memory, which an actor hands over by a message; weights are on a
     board in shared memory, which nobody waits for. An actor whose process ends, or gives no sign of
-    life for some seconds, is started again. Processes end with this one, however it ends. One thread
-    uses the fleet, the one that has started it last; others may ask for its `stats`.
+    life for some seconds, is started again. Processes end with this one, however it ends. The
+    thread that has started the fleet last uses it; others may ask for its `stats`.
 
     Args:
         recipe: Recipe that makes the actors.

@@ -1,4 +1,4 @@
-"""Streams whose answers a thread takes: their order, their ends, and who is interrupted meanwhile."""
+"""Streams whose answers a thread takes: their order, their ends, and who is interrupted."""
 
 from __future__ import annotations
 
