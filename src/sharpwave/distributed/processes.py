@@ -154,13 +154,16 @@ class ProcessFleet:
             self._pump(0.0)
         given = [len(actor.given) for actor in self._living()]
         busy = sum(map(bool, given))
+        counts = self._lives.counts()
         return FleetStats(
             actors=len(self._actors),
             alive=len(given),  # who has ended since was started again, or will be in a moment
             asked=sum(given) - busy + len(self._asked) * len(self._actors),
             busy=busy,
             waiting=len(self._ready),
-            **self._lives.counts(),
+            failures=counts["failures"],
+            restarts=counts["restarts"],
+            lost=counts["lost"],
             received_bytes=self._received_bytes,
         )
 

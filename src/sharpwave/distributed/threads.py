@@ -106,13 +106,16 @@ class ThreadFleet:
         """Counts of actors, unrolls, failures and received bytes."""
         shared = self._shared
         with shared.changed:
+            counts = shared.lives.counts()
             return FleetStats(
                 actors=len(shared.actors),
                 alive=sum(one is not None and one.is_alive() for one in shared.threads),
                 asked=sum(map(len, shared.asked)),
                 busy=shared.busy,
                 waiting=len(shared.ready),
-                **shared.lives.counts(),
+                failures=counts["failures"],
+                restarts=counts["restarts"],
+                lost=counts["lost"],
                 received_bytes=shared.received_bytes,
             )
 
