@@ -39,7 +39,7 @@ def ray_is_stopped() -> Iterator[None]:
 
 
 def is_gone(row: Row) -> bool:
-    """Whether nothing is left of fleets that nobody knows any more."""
+    """True if nothing is left of fleets that nobody knows any more."""
     gc.collect()  # does nothing where another thread collects
     return row.left() == []
 
