@@ -50,7 +50,8 @@ def export(self: Any, path: str | os.PathLike[str]) -> Path:  # noqa: D417 - a m
         >>> import sharpwave as sw, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = sw.PPO("CartPole-v1", seed=0).export(f"{folder}/policy.npz")
-        ...     sorted(np.load(file))[:3]
+        ...     with np.load(file) as arrays:
+        ...         sorted(arrays)[:3]
         ['about', 'bias', 'bias_0']
     """
     path = Path(path)

@@ -48,7 +48,7 @@ class OffPolicyLoop(EnvironmentLoop):
     """Collects steps into a buffer and learns from batches of it.
 
     An update is `train_freq` steps of every environment and the gradient steps that follow. A run
-    hears of the progress every `log_interval` environment steps, and where a callback wants to.
+    hears of the progress every `log_interval` steps, and where a callback wants to.
 
     Args:
         learner: The learner, which acts too.
@@ -369,7 +369,6 @@ class OffPolicyLoop(EnvironmentLoop):
             for rows, reward, taken in rounds:
                 self._store_round(rows)
                 if run is not None and run.hears("on_step"):
-                    # Steps are stored raw, and normalized where something looks at them.
                     sees: Any = partial(VectorStep.normalized, taken, self.normalizer)  # type: ignore[arg-type]
                     if not run.tell_step(float(reward), sees):
                         break

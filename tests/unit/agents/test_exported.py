@@ -98,9 +98,14 @@ def check(agent: Any, found: Array, obs: Array) -> None:
     assert len(np.unique(expected)) > 1  # of a policy that does always the same nothing is seen
 
 
+def arrays_of(path: Path) -> dict[str, Array]:
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
 @pytest.mark.long(but=QUICK)
 def test_arrays_are_enough_for_numpy(agent: Any, tmp_path: Path) -> None:
-    file = np.load(agent.export(tmp_path / "policy.npz"), allow_pickle=False)
+    file = arrays_of(agent.export(tmp_path / "policy.npz"))
     about, obs = json.loads(str(file["about"])), observations(agent)
     activation: Any = {
         "tanh": np.tanh,
@@ -247,7 +252,7 @@ def test_the_command_writes_the_best_policy_of_a_run(
     assert main(["export", str(tmp_path / "run"), str(tmp_path / "policy.npz")]) == 0
     assert str(tmp_path / "policy.npz") in capsys.readouterr().out
     agent.export(tmp_path / "same.npz")
-    one, other = np.load(tmp_path / "policy.npz"), np.load(tmp_path / "same.npz")
+    one, other = (arrays_of(tmp_path / name) for name in ("policy.npz", "same.npz"))
     assert sorted(one) == sorted(other)
     for name in one:
         np.testing.assert_array_equal(one[name], other[name])

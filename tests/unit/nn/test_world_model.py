@@ -246,7 +246,7 @@ def test_a_chain_without_chance_is_predicted_exactly() -> None:
     space = spaces.Discrete(5)
     world = model(space, units=32, hidden=32, deter=64, unimix=0.0, free_nats=0.0)
     flat = nn.FlatParameters(world)
-    optimizer = nn.LaProp(flat, lr=3e-3, warmup=20)
+    optimizer = nn.LaProp(flat, lr=0.0, warmup=20)
     rng = np.random.default_rng(0)
 
     def walks(n: int, steps: int) -> dict[str, Any]:
@@ -265,7 +265,8 @@ def test_a_chain_without_chance_is_predicted_exactly() -> None:
             "is_terminal": torch.zeros(steps, n),
         }
 
-    for _ in range(300):
+    for t in range(450):
+        optimizer.set_lr(5e-3 * (1 - t / 450))  # a constant one erred on two of ten seeds
         batch = walks(16, 16)
         losses = world.loss(batch, world.observe(batch, world.rssm.initial(16)))
         loss = sum(x.mean() for x in losses.values())
