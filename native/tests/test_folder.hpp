@@ -1,6 +1,8 @@
 // A folder for one test, removed at its end.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -24,7 +24,7 @@ from sharpwave.envs import NativeVectorEnv
 
 
 def play(env: Any, steps: int) -> list[Any]:
-    """What an environment gives for the same actions."""
+    """Answers of an environment to the same actions."""
     actions = np.random.default_rng(0).integers(2, size=(steps, env.num_envs))
     return [env.reset(), *(env.step(action) for action in actions)]
 
