@@ -23,7 +23,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-long test-slow test-oldest test-gpu coverage hooks test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-multi bench-dreamer bench-distributed bench-llm bench-learning bench-gpu docs demo wheel check-wheel clean
+.PHONY: help dev build test test-long test-slow test-oldest test-gpu coverage hooks test-native test-clang test-arm64-compile test-macos-compile check format stubs messages bench bench-train bench-multi bench-dreamer bench-distributed bench-llm bench-learning bench-gpu docs demo wheel check-wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,13 @@ test-arm64-compile: $(VENV)/dev.stamp ## Cross-compile the core and its tests fo
 	  cmake --preset arm64 --log-level=WARNING && cmake --build --preset arm64; \
 	else \
 	  echo "test-arm64-compile: skipped, no aarch64-linux-gnu-g++ here"; \
+	fi
+
+test-macos-compile: $(VENV)/dev.stamp ## Cross-compile the core and its tests for macOS, with zig
+	@if $(PYTHON) -c "import ziglang" 2>/dev/null; then \
+	  PYTHON=$(shell command -v $(PYTHON)) cmake --preset macos --log-level=WARNING && cmake --build --preset macos; \
+	else \
+	  echo "test-macos-compile: skipped, the package ziglang is not installed"; \
 	fi
 
 check: build $(VENV)/tidy.stamp ## Lint, formatting, types, stubs, names of the core, file lengths, layers, branches and words

@@ -238,10 +238,9 @@ void Chunks::reserve_more(std::uint64_t end) {
       files_are_new_ = true;
     }
     const std::size_t begin = (reserved_ - first) * layout_.row_bytes;
-    const std::size_t stop =
-        std::min(std::max<std::size_t>(begin + extent_bytes(layout_),
-                                       (end - first) * layout_.row_bytes),
-                 layout_.chunk_bytes());
+    const std::size_t stop = std::min(
+        std::max<std::size_t>(begin + extent_bytes(layout_), (end - first) * layout_.row_bytes),
+        layout_.chunk_bytes());
     file.allocate(begin, stop - begin);
     reserved_ = first + stop / layout_.row_bytes;
   }
