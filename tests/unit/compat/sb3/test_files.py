@@ -208,7 +208,7 @@ def test_learning_goes_on_after_its_environments_were_played() -> None:
 
 
 @pytest.mark.long
-def test_importing_and_learning_need_no_sb3() -> None:
+def test_importing_and_learning_need_no_sb3(tmp_path: Path) -> None:
     program = """
 import sys
 
@@ -228,4 +228,5 @@ model.save("plain")
 assert PPO.load("plain", env="CartPole-v1").num_timesteps == 64
 DQN("MlpPolicy", make_vec_env("CartPole-v1", 2), learning_starts=20).learn(40)
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=300)
+    command = [sys.executable, "-W", "error", "-c", program]
+    subprocess.run(command, check=True, timeout=300, cwd=tmp_path)
