@@ -101,6 +101,25 @@ def test_kernels_for_wide_cpus_export_nothing_that_the_linker_could_merge() -> N
             assert symbols == [f"sharpwave::{member.removesuffix('.cpp.o')}"]
 
 
+@pytest.mark.long
+def test_a_build_without_a_compiler_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("cmake", "ninja"):
+        found = shutil.which(name)
+        assert found is not None
+        (tmp_path / "bin" / name).symlink_to(Path(found).resolve())
+    configure = [str(tmp_path / "bin/cmake"), "-S", str(ROOT), "-B", str(tmp_path / "build")]
+    done = subprocess.run(
+        [*configure, "-G", "Ninja", "-DSHARPWAVE_PYTHON=OFF"],
+        env={"PATH": str(tmp_path / "bin")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "needs a C++20 compiler: install g++" in " ".join(done.stderr.split())
+
+
 @pytest.mark.slow
 def test_wheel_holds_the_module_its_types_and_no_sources(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps"]
