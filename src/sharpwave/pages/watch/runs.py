@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -163,7 +163,7 @@ class WatchedRuns:
             }
 
     def _find(self) -> None:
-        found = dict(_folders(self.root))
+        found = dict(_folders(self.root, {run.folder.path for run in self._runs.values()}))
         for name in self._runs.keys() - found.keys():
             del self._runs[name]
         for name, path in found.items():
@@ -171,12 +171,12 @@ class WatchedRuns:
                 self._runs[name] = _Run(folder=RunFolder(path))
 
 
-def _folders(root: Path) -> Iterator[tuple[str, Path]]:
-    """Folders of runs, and their names."""
+def _folders(root: Path, known: Set[Path]) -> Iterator[tuple[str, Path]]:
+    """Folders of runs, and their names; the configurations of known ones are not read again."""
     for path, folders, files in os.walk(root):
         here = Path(path)
         depth = len(here.relative_to(root).parts)
-        if "config.json" in files and RunFolder(here).is_ours:
+        if "config.json" in files and (here in known or RunFolder(here).is_ours):
             yield here.relative_to(root).as_posix() if depth else here.resolve().name, here
             folders[:] = [one for one in folders if one not in _CLOSED]
         folders[:] = [one for one in folders if not one.startswith(".")] if depth < DEPTH else []
