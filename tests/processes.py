@@ -5,12 +5,43 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from tests.waiting import LONG
 
-__all__ = ["actors_of", "children", "command_of", "descendants", "is_running", "stop"]
+__all__ = [
+    "actors_of",
+    "children",
+    "command_of",
+    "descendants",
+    "interruptible",
+    "is_running",
+    "stop",
+]
+
+
+@contextlib.contextmanager
+def interruptible(*words: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A command of `sharpwave` that Ctrl-C reaches; it does not outlive the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sharpwave", *words],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Background jobs ignore interrupts, and what they start does, too.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def children(pid: int) -> list[int]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
 import urllib.request
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +14,9 @@ import pytest
 
 from sharpwave import EpisodeBuffer, MmapReplayBuffer
 from sharpwave.cli import main
+from tests.processes import interruptible
 from tests.unit.pages.viewer.folders import new_buffer, write_folder
+from tests.waiting import LONG
 
 
 @pytest.fixture
@@ -154,28 +153,15 @@ def test_bad_input_is_explained(
 
 @pytest.mark.long
 def test_serving_answers_until_it_is_interrupted(folder: Path) -> None:
-    command = [sys.executable, "-m", "sharpwave", "inspect", str(folder), "--serve"]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-        # Background jobs ignore interrupts, and what they start does, too.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
+    with interruptible("inspect", str(folder), "--serve") as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.match(r"(http://127\.0\.0\.1:\d+/) shows the folder until Ctrl-C", line)
         assert found is not None, line
-        with urllib.request.urlopen(found[1] + "state", timeout=20) as answer:
+        with urllib.request.urlopen(found[1] + "state", timeout=LONG) as answer:
             assert json.load(answer)["summary"]["counts"]["complete"] == 4
         process.send_signal(signal.SIGINT)
-        said, complaints = process.communicate(timeout=20)
-    finally:
-        process.kill()
-        process.wait()
+        said, complaints = process.communicate(timeout=LONG)
     assert process.returncode == 0
     assert said == "stopped\n"
     assert complaints == ""

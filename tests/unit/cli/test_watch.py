@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import urllib.request
-from functools import partial
 from http.cookiejar import CookieJar
 from pathlib import Path
 
 import pytest
 
 from sharpwave.cli import main
+from tests.processes import interruptible
 from tests.unit.pages.watch.folders import write_run
 from tests.waiting import LONG
 
@@ -23,17 +20,7 @@ from tests.waiting import LONG
 @pytest.mark.long
 def test_runs_are_shown_until_it_is_interrupted(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "first", [1.0, 2.0])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sharpwave", "watch"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-        # Background jobs ignore interrupts, and what they start does, too.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
+    with interruptible("watch", cwd=tmp_path) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.match(r"(http://127\.0\.0\.1:\d+/)\?token=\S+ shows the runs in runs ", line)
@@ -45,9 +32,6 @@ def test_runs_are_shown_until_it_is_interrupted(tmp_path: Path) -> None:
             assert [run["id"] for run in json.load(answer)] == ["first"]
         process.send_signal(signal.SIGINT)
         said, complaints = process.communicate(timeout=LONG)
-    finally:
-        process.kill()
-        process.wait()
     assert (process.returncode, said, complaints) == (0, "stopped\n", "")
 
 
