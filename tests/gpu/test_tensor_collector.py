@@ -29,9 +29,8 @@ def test_steps_never_wait_for_the_device(make: Any, tells_final: bool) -> None:
     ppo.collector.buffer.reset()  # type: ignore[union-attr]
     with no_host_sync():
         for _ in range(32):
-            ppo.collector._step()
-        values = ppo.actor.value_tensors(ppo.collector._obs)
-        ppo.collector.buffer.compute_returns_and_advantages(values)  # type: ignore[union-attr]
+            ppo.collector.step()
+        ppo.collector.compute_advantages()
     assert ppo.collector.buffer is not None
     columns = ppo.collector.columns(ppo.collector.buffer, sequences=False)
     assert columns["advantages"].device.type == "cuda"

@@ -115,6 +115,7 @@ class MAPPOLearner(PPOLearner):
     """
 
     config: MAPPOConfig
+    captured = None
 
     def __init__(
         self,

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class PPOConfig(ClippedConfig, OnPolicyConfig):
     """Options of PPO."""
 
-    cuda_graph: bool = False
-    """Replay each gradient step as one CUDA graph."""
+    cuda_graph: bool | None = None
+    """Replay gradient steps, and steps in environments on the device, as CUDA graphs. None does so
+    on CUDA, unless the network is your own."""
 
     divided: ClassVar[tuple[str, ...]] = ("n_envs", "batch_size")
 
@@ -86,8 +87,9 @@ class PPOLearner(PolicyLearner):
 
     def step(self, batch: OnPolicyBatch, rows: Tensor | None) -> Tensor:
         """One gradient step on some rows of the batch; its metrics, which `measured` names."""
-        loss, metrics = self.loss(batch.rows(rows))
-        self.flat.backward(loss)
+        with self.precision():
+            loss, metrics = self.loss(batch.rows(rows))
+            self.flat.backward(loss)
         norm = self.flat.clip_grad_norm(self.config.max_grad_norm)
         optimizer: Any = self.optimizers["policy"]
         if self.config.target_kl is None:

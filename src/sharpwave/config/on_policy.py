@@ -121,6 +121,10 @@ class ClippedConfig(RolloutConfig):
     1.5 times this."""
     compile: bool = False
     """Compile the loss with `torch.compile`."""
+    matmul: Literal["tf32", "bf16", "fp32"] | None = None
+    """Precision of matrix products on CUDA: "tf32" rounds their inputs to 10 bits, "bf16" computes
+    the networks in bfloat16 (weights, sums and losses stay in float32), "fp32" rounds nothing. None
+    is "tf32" on CUDA and "fp32" elsewhere."""
 
     aliases: ClassVar[dict[str, str]] = {
         **RolloutConfig.aliases,

@@ -67,6 +67,8 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
 
     Attributes:
         device: Device of its tensors.
+        capturable: True if the environment says that a step may be recorded in a CUDA graph: it
+            keeps its state in the same memory and waits for nothing.
 
     Raises:
         TypeError: Something of that is missing.
@@ -86,6 +88,7 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
             "autoreset_mode": AutoresetMode.SAME_STEP,
         }
         self.render_mode = getattr(env, "render_mode", None)
+        self.capturable = bool(getattr(inner, "capturable", False))
         self.single_observation_space = inner.single_observation_space
         self.single_action_space = inner.single_action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)

@@ -14,7 +14,7 @@ from sharpwave.core.lazy import torch
 from sharpwave.core.optional import install, is_installed
 from sharpwave.core.ranks import ALONE, Ranks
 from sharpwave.layouts.policy import why_not_native
-from sharpwave.learners.devices import why_gpu
+from sharpwave.learners.devices import check_matmul, why_gpu
 from sharpwave.learners.learner import Learner
 from sharpwave.learners.seeds import Seeds
 
@@ -83,6 +83,7 @@ def choose(
         raise TypeError(f"learner must be a class derived from Learner, got {kind!r}")
     twin = _twin(facade)
     device, gain = _device(config, observation_space)
+    check_matmul(getattr(config, "matmul", None), device)
     changed = next(_changes(kind, _ours(kind) if twin is None else twin.definition), None)
     why_not_act = changed or _why_not_act(config, device, given, twin)
     reason = against or why_not_act or _why_not(facade, config, twin, ranks)
@@ -208,15 +209,26 @@ def _wrap(learner: Any) -> None:
         }
         for name in learner.wrappers:
             setattr(learner, name, getattr(learner, name))
-    is_captured = getattr(learner.config, "cuda_graph", False) and learner.device.type == "cuda"
-    if is_captured and learner.ranks.is_alone:  # a graph does not wait for other processes
-        kind = type(learner)
-        # What somebody else's method does in Python nobody knows, unless it names the kind too.
-        changed = {change.rpartition(" ")[2] for change in _changes(kind, _ours(kind))}
-        if not changed or "update_kind" in changed:
-            from sharpwave.learners.graphs import replay_as_graphs
+    if learner.device.type == "cuda" and learner.ranks.is_alone:  # a graph waits for no process
+        _capture(learner)
 
-            replay_as_graphs(learner)
+
+def _capture(learner: Any) -> None:
+    """Have what a learner does on CUDA replayed as graphs, as far as nobody changed it."""
+    config = learner.config
+    is_asked = getattr(config, "cuda_graph", False)
+    if is_asked is None:
+        is_asked = not learner.given
+    kind = type(learner)
+    # What somebody else's method does in Python nobody knows, unless it names the kind too.
+    changed = {change.rpartition(" ")[2] for change in _changes(kind, _ours(kind))}
+    if not is_asked or learner.captured is None or (changed and "update_kind" not in changed):
+        return
+    from sharpwave.learners.graphs import replay_as_graphs
+
+    replay_as_graphs(learner)
+    # Noise that depends on the state is drawn anew between rollouts, into other memory.
+    learner.acts_in_graphs = not changed and not getattr(config, "use_gsde", False)
 
 
 def _ours(kind: type) -> Any:

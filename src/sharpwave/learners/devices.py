@@ -63,6 +63,38 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+TF32, BF16 = "tf32", "bf16"
+
+
+def check_matmul(matmul: str | None, device: str) -> None:
+    """Check the precision of matrix products that was asked for.
+
+    Raises:
+        ValueError: The device does not have it.
+    """
+    if matmul not in (TF32, BF16):
+        return
+    kind = device.partition(":")[0]
+    if kind != "cuda":
+        raise ValueError(f"matmul must be 'fp32' or None on {kind}, got {matmul!r}")
+    if torch.cuda.is_available() and torch.cuda.get_device_capability(find_device(device)) < (8, 0):
+        name = torch.cuda.get_device_name(find_device(device))
+        raise ValueError(f"matmul must be 'fp32' or None, since {name} has no other: got {matmul!r}")
+
+
+@contextlib.contextmanager
+def matmul_precision(matmul: str) -> Iterator[None]:
+    """Let matrix products of float32 on CUDA have a precision inside."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = matmul != "fp32"
+    try:
+        # Casts of weights are not kept: a graph would read those of when it was captured.
+        with torch.autocast("cuda", torch.bfloat16, enabled=matmul == BF16, cache_enabled=False):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
 SMALL = 256_000_000
 """Parameters times rows of a batch for which several threads only wait for each other."""
 

@@ -1,7 +1,8 @@
 """Updates replayed as CUDA graphs: wrappers around methods of a learner.
 
-A graph replays the same kernels on the same memory, so batches are copied to where the first one
-lay, and what an update does in Python happens only while it is captured.
+A graph replays the same kernels on the same memory. Batches that always lie at the same place are
+read there, others are copied to where the first one lay. What an update does in Python happens only
+while it is captured.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from sharpwave.core.lazy import torch
-from sharpwave.core.tree import map_leaves
+from sharpwave.core.tree import leaves, map_leaves
 
 __all__ = ["replay_as_graphs"]
 
@@ -76,20 +77,32 @@ class _Graphs:
 
 
 class _Memory:
-    """The place where all batches of one form lie."""
+    """The place where all batches of one form lie.
+
+    A column is read where it is for as long as all batches have it there, as rollouts do that are
+    collected into the same memory. From the first batch on that has it elsewhere it is copied.
+    """
 
     def __init__(self) -> None:
         self._batch: Any = None
+        self._copied: set[str] = set()
 
     def take(self, batch: Any) -> tuple[Any, bool]:
-        """The batch at the address of the first one, and whether this is the first of its form."""
+        """The batch at the address of the one before, and whether it is at a new one."""
         if self._batch is None or _form(self._batch) != _form(batch):
-            columns = {k: _each(torch.clone, x) for k, x in _columns(batch).items()}
-            self._batch = replace(batch, **columns)
+            self._batch, self._copied = batch, set()
             return self._batch, True
+        moved: dict[str, Any] = {}
         for name, column in _columns(self._batch).items():
-            _each(_copy, column, getattr(batch, name))
-        return self._batch, False
+            given = getattr(batch, name)
+            if name in self._copied:
+                _each(_copy, column, given)
+            elif _addresses(column) != _addresses(given):
+                moved[name] = _each(torch.clone, given)
+        if moved:
+            self._copied |= moved.keys()
+            self._batch = replace(self._batch, **moved)
+        return self._batch, bool(moved)
 
 
 class _Methods:
@@ -182,8 +195,13 @@ def _copy(mine: torch.Tensor, theirs: torch.Tensor) -> None:
         mine.copy_(theirs)
 
 
-def _form(batch: Any) -> Any:
-    shapes: list[Any] = []
-    for name, column in _columns(batch).items():
-        _each(lambda leaf, name=name: shapes.append((name, leaf.shape, leaf.dtype)), column)
-    return shapes
+def _form(batch: Any) -> list[Any]:
+    return [
+        (name, path, leaf.shape, leaf.stride(), leaf.dtype)
+        for name, column in _columns(batch).items()
+        for path, leaf in leaves(column)
+    ]
+
+
+def _addresses(column: Any) -> list[int]:
+    return [leaf.data_ptr() for _, leaf in leaves(column)]

@@ -70,11 +70,14 @@ class Learner(BaseLearner):
     """Other methods that `compile` compiles."""
     uncompiled: ClassVar[tuple[str, ...]] = ()
     """Methods that they call and that `compile` leaves as they are."""
-    captured: ClassVar[str] = "update"
-    """The method whose calls become CUDA graphs: `update`, or one that it calls for minibatches."""
+    captured: ClassVar[str | None] = "update"
+    """The method whose calls become CUDA graphs: `update`, or one that it calls for minibatches;
+    None where no two updates do the same."""
     is_random: ClassVar[bool] = True
     """True if the policy is stochastic; a deterministic one plays its one action, also where a
     sample is asked for, and explores by noise in training alone."""
+    acts_in_graphs: bool = False
+    """True if what it does to act may be replayed as CUDA graphs."""
     takes_tensors: ClassVar[bool] = False
     """True if batches and observations may be tensors on its device from the beginning."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.core.lazy import nn, torch
 from sharpwave.core.tree import map_leaves
-from sharpwave.learners.devices import find_device, torch_threads
+from sharpwave.learners.devices import TF32, find_device, matmul_precision, torch_threads
 from sharpwave.learners.learner import Learner
 from sharpwave.learners.replay import ReplaySampler
 from sharpwave.storage.checkpoints import to_tensor
@@ -155,7 +155,18 @@ class TorchLearner(Learner):
 
     def inference(self) -> contextlib.AbstractContextManager[Any]:
         """A context to act in: nothing is kept for gradients."""
-        return torch.inference_mode()
+        if self.device.type != "cuda":
+            return torch.inference_mode()
+        stack = contextlib.ExitStack()
+        stack.enter_context(torch.inference_mode())
+        stack.enter_context(self.precision())
+        return stack
+
+    def precision(self) -> contextlib.AbstractContextManager[Any]:
+        """A context in which matrix products have the precision that `matmul` says."""
+        if self.device.type != "cuda" or not hasattr(self.config, "matmul"):
+            return contextlib.nullcontext()
+        return matmul_precision(self.config.matmul or TF32)
 
     # Construction and checkpoints
 

@@ -13,7 +13,7 @@ from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.devices import native_threads
 from sharpwave.loops.rollouts import RolloutLoop
 from sharpwave.loops.source import find_normalizer
-from sharpwave.tensors import HostSteps, TensorCollector, TensorSteps
+from sharpwave.tensors import GraphedRollouts, HostSteps, TensorCollector, TensorSteps
 
 __all__ = ["OnPolicyLoop"]
 
@@ -146,7 +146,7 @@ class OnPolicyLoop(RolloutLoop):
             )
         is_there = is_tensors and env.device == learner.device
         steps = (TensorSteps if is_there else HostSteps)(env, learner.action_map, learner.device)
-        return TensorCollector(
+        collector = TensorCollector(
             steps,
             self.actor,
             n_envs=config.n_envs,
@@ -154,6 +154,9 @@ class OnPolicyLoop(RolloutLoop):
             seed=seeds.env,
             device=learner.device,
         )
+        if is_there and learner.acts_in_graphs:
+            collector.graphs = GraphedRollouts(collector, learner)
+        return collector
 
     def state_dict(self) -> dict[str, Any]:
         """State of the collection of rollouts, with the recurrent state."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sharpwave.tensors.buffers import RolloutBuffer
+    from sharpwave.tensors.graphed import GraphedRollouts
 
 __all__ = ["TensorCollector"]
 
@@ -51,6 +52,10 @@ class TensorCollector:
         episodes: Statistics of the episodes.
         timesteps: Environment steps so far.
         timings: Seconds by section.
+        obs: [N, ...] observations to act on next; None before the first step.
+        masks: [N, n] bool, the actions that are allowed next; None where all are.
+        starts: [N] bool, where an episode begins.
+        graphs: Replays rollouts as CUDA graphs; None does not.
     """
 
     def __init__(
@@ -72,10 +77,12 @@ class TensorCollector:
         self.timesteps = 0
         self.timings = {"collect": 0.0}
         self.buffer: RolloutBuffer | None = None
+        self.obs: Any = None
+        self.masks: Tensor | None = None
+        self.starts = torch.ones(n_envs, dtype=torch.bool, device=device)
+        self.graphs: GraphedRollouts | None = None
+        self._is_checked = True
         self._seed = seed
-        self._obs: Any = None
-        self._masks: Tensor | None = None
-        self._starts = torch.ones(n_envs, dtype=torch.bool, device=device)
 
     def collect(
         self,
@@ -98,43 +105,61 @@ class TensorCollector:
             NonFiniteError: An environment returned NaN or inf.
         """
         began = time.perf_counter()
-        if self._obs is None:
+        if self.obs is None:
             self._reset()
         if self.buffer is not None:
             self.buffer.reset()
-        for _ in range(self.n_steps):
-            obs = self._obs
-            step = self._step()
+            self.buffer.gamma, self.buffer.gae_lambda = gamma, gae_lambda
+        taken = 0
+        if self.graphs is not None and on_step is None and self.graphs.can_collect:
+            self._check_last()
+            taken = self.graphs.collect()
+            self.timesteps += taken * self.n_envs
+            self._is_checked = False
+        for _ in range(taken, self.n_steps):
+            obs = self.obs
+            step = self.step()
             self.timesteps += self.n_envs
             if on_step is not None:
                 mean = float(step.raw_rewards.mean())
                 if on_step(mean, partial(_vector_step, obs, step)) is False:
                     return None
         assert self.buffer is not None
-        self.buffer.gamma, self.buffer.gae_lambda = gamma, gae_lambda
-        self.buffer.compute_returns_and_advantages(self.actor.value_tensors(self._obs))
-        self.steps.check(self.timesteps)
+        if taken < self.n_steps:
+            self.buffer.gamma, self.buffer.gae_lambda = gamma, gae_lambda
+            self.compute_advantages()
+            self._is_checked = False
+            self._check_last()
         self.timings["collect"] += time.perf_counter() - began
         return self.buffer
 
     def _reset(self) -> None:
-        self._obs, self._masks = self.steps.reset(self._seed, self.timesteps)
+        self.obs, self.masks = self.steps.reset(self._seed, self.timesteps)
         self._seed = None  # the next reset goes on with the environments' own generators
-        self._starts.fill_(True)
+        self.starts.fill_(True)
         self.episodes.restart()
 
-    def _step(self) -> DeviceStep:
-        acted = self.actor.act_tensors(self._obs, self._starts, self._masks)
-        actions = acted.actions
-        step = self.steps.step(actions, self.timesteps)
-        buffer = self.buffer
-        if buffer is None:
-            self.buffer = buffer = self._make_buffer(actions, acted.extra)
+    def step(self) -> DeviceStep:
+        """One step of all environments, stored."""
+        acted = self.act()
+        step = self.steps.step(acted.actions, self.timesteps)
+        if self.buffer is None:
+            self.buffer = self._make_buffer(acted.actions, acted.extra)
+        self.take(acted, step)
+        return step
+
+    def act(self) -> Any:
+        """Actions for the observations that are there, and what belongs to them."""
+        return self.actor.act_tensors(self.obs, self.starts, self.masks)
+
+    def take(self, acted: Any, step: DeviceStep) -> None:
+        """Store what was done and what it led to, and go on from there."""
+        buffer: Any = self.buffer
         done = step.terminated | step.truncated
         final_values = None if step.final_obs is None else self.actor.value_tensors(step.final_obs)
         buffer.add(
-            numbered(self._obs),
-            actions,
+            numbered(self.obs),
+            acted.actions,
             step.rewards,
             done,
             acted.values,
@@ -145,23 +170,36 @@ class TensorCollector:
             **({"extra": acted.extra} if acted.extra else {}),
         )
         self.episodes.update(done, step.raw_rewards, step.success)
-        self._obs, self._masks, self._starts = step.obs, step.masks, done
-        return step
+        self.obs, self.masks, self.starts = step.obs, step.masks, done
+
+    def compute_advantages(self) -> None:
+        """Value what the last step led to, and with it the whole rollout."""
+        buffer: Any = self.buffer
+        buffer.compute_returns_and_advantages(self.actor.value_tensors(self.obs))
+
+    def _check_last(self) -> None:
+        """Check the last steps, once.
+
+        Whoever checks waits for the device. Of a rollout without waits, the next one does it.
+        """
+        if not self._is_checked:
+            self._is_checked = True
+            self.steps.check(self.timesteps)
 
     def _mask_column(self, buffer: RolloutBuffer) -> dict[str, Any]:
         if "masks" not in buffer.fields.names:
-            if self._masks is not None:
+            if self.masks is not None:
                 raise ValueError("action masks must come from the first step on, they came later")
             return {}
-        if self._masks is None:  # which allows everything
+        if self.masks is None:  # which allows everything
             return {"masks": torch.ones_like(buffer.stored("masks")[0])}
-        return {"masks": self._masks}
+        return {"masks": self.masks}
 
     def _make_buffer(self, actions: Tensor, extra: dict[str, Tensor] | None) -> RolloutBuffer:
         from sharpwave.tensors.buffers import RolloutBuffer
 
-        obs = numbered(self._obs)
-        masks = self._masks
+        obs = numbered(self.obs)
+        masks = self.masks
         fields: dict[str, Any] = {}
         if masks is not None:
             fields["masks"] = torch.bool, masks.shape[1:]
@@ -177,7 +215,7 @@ class TensorCollector:
             device=self.device,
             extra_fields=fields,
         )
-        buffer.begin(self._starts)
+        buffer.begin(self.starts)
         return buffer
 
     def columns(self, rollout: RolloutBuffer, *, sequences: bool) -> dict[str, Any]:
@@ -186,10 +224,10 @@ class TensorCollector:
         Observations are nested as the environment's.
         """
         buffer = rollout
-        paths = [path for path, _ in leaves(numbered(self._obs))]
+        paths = [path for path, _ in leaves(numbered(self.obs))]
         columns = iter([buffer.stored(f"obs.{path}" if path else "obs") for path in paths])
         found = {
-            "obs": map_leaves(lambda _: next(columns), self._obs),
+            "obs": map_leaves(lambda _: next(columns), self.obs),
             "actions": buffer.stored("action"),
             "log_probs": buffer.stored("log_prob"),
             "values": buffer.stored("value"),
@@ -212,14 +250,19 @@ class TensorCollector:
         """Nothing to close."""
 
     def state_dict(self) -> dict[str, Any]:
-        """State of the collection, without the environments and the actor."""
+        """State of the collection, without the environments and the actor.
+
+        Raises:
+            NonFiniteError: An environment returned NaN or inf.
+        """
+        self._check_last()
         return {
             "timesteps": self.timesteps,
             "timings": dict(self.timings),
             "episodes": self.episodes.state_dict(),
-            "last_obs": None if self._obs is None else map_leaves(_array, self._obs),
-            "last_masks": None if self._masks is None else _array(self._masks),
-            "starts": _array(self._starts),
+            "last_obs": None if self.obs is None else map_leaves(_array, self.obs),
+            "last_masks": None if self.masks is None else _array(self.masks),
+            "starts": _array(self.starts),
         }
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
@@ -235,12 +278,12 @@ class TensorCollector:
         self.episodes.load_state_dict(state["episodes"])
         if self.timesteps:
             self._seed = None
-        self._obs = self._masks = self.buffer = None
+        self.obs = self.masks = self.buffer = None
         if in_flight and state["last_obs"] is not None:
-            self._obs = map_leaves(self._tensor, state["last_obs"])
+            self.obs = map_leaves(self._tensor, state["last_obs"])
             masks = state["last_masks"]
-            self._masks = None if masks is None else self._tensor(masks)
-            self._starts = self._tensor(state["starts"])
+            self.masks = None if masks is None else self._tensor(masks)
+            self.starts = self._tensor(state["starts"])
 
     def _tensor(self, array: Any) -> Tensor:
         return torch.from_numpy(np.array(array)).to(self.device)

@@ -17,6 +17,8 @@ from sharpwave.tensors.actions import TensorActions
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from sharpwave.envs.tensors import TensorStep
+
 __all__ = ["DeviceStep", "DeviceSteps", "FiniteWatch", "HostSteps", "TensorSteps"]
 
 
@@ -119,20 +121,42 @@ class TensorSteps:
 
     def step(self, actions: Tensor, timesteps: int) -> DeviceStep:  # noqa: ARG002
         """Step with the policy's actions."""
-        env_actions = self._actions.to_env(actions)
-        step = self.env.step_tensors(env_actions)
-        self._watch.look((step.obs, step.rewards))
+        env_actions = self.to_env(actions)
+        given = self.env.step_tensors(env_actions)
+        return self.taken(env_actions, self.parts(given))._replace(infos=given.infos)
+
+    def to_env(self, actions: Tensor) -> Tensor:
+        """The policy's actions as the environment takes them."""
+        return self._actions.to_env(actions)
+
+    def parts(self, given: TensorStep) -> dict[str, Any]:
+        """What collection reads of a step, by name; what the environment does not tell is missing.
+
+        The names are the first four of `TensorStep`, `final_obs`, `action_mask` and `success`.
+        """
+        told = {
+            "final_obs": given.final_obs,
+            "action_mask": given.infos.get("action_mask"),
+            "success": tensor_success(given.infos),
+        }
+        found = {"obs": given.obs, "rewards": given.rewards}
+        flags = {"terminated": given.terminated, "truncated": given.truncated}
+        return found | flags | {name: x for name, x in told.items() if x is not None}
+
+    def taken(self, actions: Any, parts: dict[str, Any]) -> DeviceStep:
+        """The step that these parts are of, after a look at them."""
+        self._watch.look((parts["obs"], parts["rewards"]))
         return DeviceStep(
-            step.obs,
-            step.rewards,
-            step.rewards,
-            step.terminated,
-            step.truncated,
-            step.final_obs,
-            step.infos.get("action_mask"),
-            tensor_success(step.infos),
-            env_actions,
-            step.infos,
+            parts["obs"],
+            parts["rewards"],
+            parts["rewards"],
+            parts["terminated"],
+            parts["truncated"],
+            parts.get("final_obs"),
+            parts.get("action_mask"),
+            parts.get("success"),
+            actions,
+            {},
             None,
         )
 

@@ -199,9 +199,20 @@ class RolloutBuffer(TensorBuffer):
         """Say where the next step is an episode's first; without this it is so everywhere.
 
         Args:
-            starts: [N], nonzero where an episode starts.
+            starts: [N], nonzero where an episode starts. Flags are read when the step comes.
         """
-        self._starts = torch.as_tensor(starts).reshape(-1) != 0
+        flags = torch.as_tensor(starts).reshape(-1)
+        self._starts = flags if flags.dtype == torch.bool else flags != 0
+
+    def was_filled(self, steps: int | None = None) -> None:
+        """Say that steps were written without `add`, as a CUDA graph does that captured it.
+
+        Args:
+            steps: Number of them; None for a whole rollout with its advantages.
+        """
+        self._steps = self.buffer_size if steps is None else steps
+        self._rows.was_filled(self._steps)
+        self._computed = self._steps if steps is None else 0
 
     def stored(self, name: str) -> Tensor:
         """The steps [T, N, ...] of a field by its dotted name (`obs.image`); the memory itself."""

@@ -123,6 +123,10 @@ class TensorColumns:
         if self._pinned:
             self._landed.record()
 
+    def was_filled(self, steps: int) -> None:
+        """Say that this many steps were written without `write`."""
+        self._filled = steps
+
     def settle(self) -> None:
         """Wait for steps that are on their way from a device."""
         if self._pinned:
