@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_flatten
 
 
 class Recorded(TorchDispatchMode):
-    """What torch computes inside, to be computed again on the same memory.
+    """Records the operations of torch inside, to do them again on the same memory.
 
     As in a graph, no Python runs in a replay, inputs are read from where they lay, and results are
     written to where they were. Unlike a graph it computes already while it records, so that the
@@ -18,7 +18,7 @@ class Recorded(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._calls: list[tuple[Any, Any, Any, list[Any]]] = []
         self._has_run = True
 

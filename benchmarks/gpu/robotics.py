@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import time
+import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -60,11 +61,9 @@ class Ours:
         self.agent.learner.follow(1.0)
 
     def iterate(self) -> None:
+        """One rollout, one update, and a look at the loss."""
         metrics = self.agent.learner.update(self.agent.loop.collect())
         float(metrics["loss"])
-
-    def mean_return(self) -> float:
-        return float(self.agent.episodes.mean_return)
 
 
 def rsl_rl() -> Any:
@@ -147,6 +146,7 @@ class RslRl:
         self.runner.alg.train_mode()
 
     def iterate(self) -> None:
+        """One rollout and one update."""
         alg, env = self.runner.alg, self.env
         with torch.inference_mode():
             for _ in range(self.n_steps):
@@ -193,7 +193,69 @@ def facts(contender: Any) -> dict[str, Any]:
     return {"kernels": kernels, "busy_ms": busy / 1e3, **calls, "slowest": listed}
 
 
+def made(label: str, name: str) -> tuple[Any, dict[str, Any]]:
+    """A contender after three iterations, and the seconds and memory that those took.
+
+    One that fails is None, and its row says why.
+    """
+    try:
+        return _made(label, name)
+    except Exception:
+        failure = traceback.format_exc(limit=-6)
+        print(name, label, failure, flush=True)
+        return None, {"failure": failure}
+
+
+def _made(label: str, name: str) -> tuple[Any, dict[str, Any]]:
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    contender = CONTENDERS[label](name)
+    for _ in range(3):
+        contender.iterate()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() - before
+    seconds = time.perf_counter() - began
+    return contender, {"first_3_s": round(seconds, 2), "peak_mib": round(peak / 2**20)}
+
+
+def milliseconds(contender: Any) -> float:
+    """Time of one iteration."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    contender.iterate()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) * 1e3
+
+
+def measured(name: str, labels: list[str], rounds: int, *, with_facts: bool) -> dict[str, Any]:
+    """The rows of one task; a failure is a row too."""
+    contenders: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
+    for label in labels:
+        contender, rows[label] = made(label, name)
+        if contender is not None:
+            contenders[label] = contender
+    times: dict[str, list[float]] = {label: [] for label in contenders}
+    for _ in range(rounds):
+        for label, contender in contenders.items():
+            times[label].append(milliseconds(contender))
+    for label, contender in contenders.items():
+        row = rows[label]
+        row["ms"] = round(statistics.median(times[label]), 2)
+        if "rsl_rl" in contenders:
+            row["x rsl_rl"] = round(rows["rsl_rl"]["ms"] / row["ms"], 2)
+        if with_facts:
+            row.update(facts(contender))
+        shown = {key: value for key, value in row.items() if key != "slowest"}
+        print(name, label, json.dumps(shown), flush=True)
+    return rows
+
+
 def main() -> None:
+    """Measure, print, and write a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--tasks", nargs="*", default=list(STEPS))
@@ -204,49 +266,9 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
     results: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     for name in given.tasks:
-        made: dict[str, Any] = {}
-        rows: dict[str, Any] = {}
-        for label in given.only:
-            began = time.perf_counter()
-            gc.collect()
-            torch.cuda.empty_cache()
-            before = torch.cuda.memory_allocated()
-            torch.cuda.reset_peak_memory_stats()
-            try:
-                made[label] = CONTENDERS[label](name)
-                for _ in range(3):
-                    made[label].iterate()
-            except Exception as error:  # the others are measured all the same
-                import traceback
-
-                traceback.print_exc()
-                rows[label] = {"failed": repr(error)[:300]}
-                made.pop(label, None)
-                continue
-            torch.cuda.synchronize()
-            peak = torch.cuda.max_memory_allocated() - before
-            first = time.perf_counter() - began
-            rows[label] = {"first_3_s": round(first, 2), "peak_mib": round(peak / 2**20)}
-        times: dict[str, list[float]] = {label: [] for label in made}
-        for _ in range(given.rounds):
-            for label, contender in made.items():
-                torch.cuda.synchronize()
-                began = time.perf_counter()
-                contender.iterate()
-                torch.cuda.synchronize()
-                times[label].append((time.perf_counter() - began) * 1e3)
-        for label, found in times.items():
-            rows[label]["ms"] = round(statistics.median(found), 2)
-        for label, contender in made.items():
-            if given.facts:
-                rows[label] |= facts(contender)
-            if "rsl_rl" in rows and "ms" in rows["rsl_rl"]:
-                rows[label]["x rsl_rl"] = round(rows["rsl_rl"]["ms"] / rows[label]["ms"], 2)
-            print(name, label, json.dumps(rows[label]), flush=True)
-        results[name] = rows
+        results[name] = measured(name, given.only, given.rounds, with_facts=given.facts)
         if given.out is not None:
             given.out.write_text(json.dumps(results, indent=1) + "\n")
-        made.clear()
 
 
 if __name__ == "__main__":

@@ -46,12 +46,15 @@ class _Tasks:
     state: Tensor
 
     def first(self) -> Tensor:
+        """States of the beginning of episodes."""
         raise NotImplementedError
 
     def moved(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Reached states, rewards, and where episodes terminate."""
         raise NotImplementedError
 
     def observe(self, state: Tensor) -> Tensor:
+        """Observations of states."""
         raise NotImplementedError
 
 
@@ -71,10 +74,12 @@ class Tracking(_Tasks):
         self.state = torch.zeros(num_envs, 48, device=device)
 
     def first(self) -> Tensor:
+        """States of the beginning of episodes."""
         shape = self.num_envs, 48
         return torch.rand(shape, generator=self.generator, device=self.device) * 2 - 1
 
     def moved(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Reached states, rewards, and where episodes terminate."""
         place, speed, target, _ = self.state.chunk(4, 1)
         pushed = actions.clamp(-2, 2)
         speed = 0.8 * speed + 0.2 * pushed
@@ -84,6 +89,7 @@ class Tracking(_Tasks):
         return reached, -cost, place.abs().amax(1) > 5
 
     def observe(self, state: Tensor) -> Tensor:
+        """Observations of states."""
         return state.clone()
 
 
@@ -104,10 +110,12 @@ class CartPoles(_Tasks):
         self.state = torch.zeros(num_envs, 4, device=device)
 
     def first(self) -> Tensor:
+        """States of the beginning of episodes."""
         shape = self.num_envs, 4
         return torch.rand(shape, generator=self.generator, device=self.device) * 0.1 - 0.05
 
     def moved(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Reached states, rewards, and where episodes terminate."""
         place, speed, angle, turning = self.state.unbind(1)
         right = actions[:, 0] > 0 if self.continuous else actions > 0
         force = torch.where(right, 10.0, -10.0)
@@ -122,4 +130,5 @@ class CartPoles(_Tasks):
         return reached, torch.ones_like(place), fallen
 
     def observe(self, state: Tensor) -> Tensor:
+        """Observations of states."""
         return state.clone()

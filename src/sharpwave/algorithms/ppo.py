@@ -42,7 +42,7 @@ class PPOLearner(PolicyLearner):
 
     config: PPOConfig
     losses = ("loss",)
-    captured = "step"
+    captured: ClassVar[str | None] = "step"
 
     def build(self) -> None:
         """Make the policy, its optimizer, and what changes on the device during an update."""

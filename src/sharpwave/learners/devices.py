@@ -77,9 +77,12 @@ def check_matmul(matmul: str | None, device: str) -> None:
     kind = device.partition(":")[0]
     if kind != "cuda":
         raise ValueError(f"matmul must be 'fp32' or None on {kind}, got {matmul!r}")
-    if torch.cuda.is_available() and torch.cuda.get_device_capability(find_device(device)) < (8, 0):
-        name = torch.cuda.get_device_name(find_device(device))
-        raise ValueError(f"matmul must be 'fp32' or None, since {name} has no other: got {matmul!r}")
+    where = find_device(device)
+    if torch.cuda.get_device_capability(where) < (8, 0):
+        name = torch.cuda.get_device_name(where)
+        raise ValueError(
+            f"matmul must be 'fp32' or None, since {name} has no other: got {matmul!r}"
+        )
 
 
 @contextlib.contextmanager

@@ -193,14 +193,14 @@ class ActorCritic(nn.Module):
             if critic_in is None:
                 values = actor_in.new_full((len(actor_in),), torch.nan)
             else:
-                values = self.critic.lean(critic_in).squeeze(-1)
+                values = self.critic.lean(critic_in).squeeze(-1).float()
             output, latent = self.actor.lean_with_latent(actor_in)
             params = self._params(output, latent, masks)
             if deterministic:
                 actions = distribution.mode(params)
                 log_probs = distribution.log_prob(params, actions)
             elif self._noise is not None:
-                actions = output + self._noise.noise(params, latent, generator)
+                actions = params[0] + self._noise.noise(params, latent, generator)
                 log_probs = distribution.log_prob(params, actions)
             else:
                 actions, log_probs = distribution.sample_and_log_prob(params, generator)
@@ -241,7 +241,7 @@ class ActorCritic(nn.Module):
         params = self._params(*self.actor.with_latent(actor_in), masks)
         log_probs, entropy = self.distribution.log_prob_and_entropy(params, actions)
         values, _ = self.critic.with_latent(critic_in)
-        return Evaluated(log_probs, entropy, values.squeeze(-1))
+        return Evaluated(log_probs, entropy, values.squeeze(-1).float())
 
     def values(
         self, obs: Any, *, state: Tensor | None = None, starts: Tensor | None = None
@@ -252,7 +252,7 @@ class ActorCritic(nn.Module):
             if self.recurrent:
                 state = self._beginning(len(x)) if state is None else state
                 x, _ = step(self.critic_rnn, x, state.chunk(2)[1], starts)
-            return self.critic.lean(x).squeeze(-1)
+            return self.critic.lean(x).squeeze(-1).float()
 
     def states(self, obs: Any, *, state: Tensor, starts: Tensor) -> Tensor:
         """Recurrent states [T, 2k, B, recurrent_size] after each of some steps.
@@ -309,6 +309,7 @@ class ActorCritic(nn.Module):
 
     def _params(self, output: Tensor, latent: Tensor, masks: Tensor | None) -> Any:
         """Parameters of the distribution from the actor's output and what its head was given."""
+        output = output.float()  # which networks in bfloat16 do not give
         if masks is not None:
             if not isinstance(self.distribution, Discrete):
                 kind = type(self.distribution).__name__

@@ -12,7 +12,6 @@ from sharpwave.core.notice import notice
 from sharpwave.core.tree import leaves, map_leaves
 
 if TYPE_CHECKING:
-    from sharpwave.learners.learner import Acted
     from sharpwave.tensors.collector import TensorCollector
 
 __all__ = ["GraphedRollouts"]
@@ -22,9 +21,10 @@ REPLACEABLE = ("act", "values")
 
 
 class Chosen(NamedTuple):
-    """What was chosen for a step, in memory that keeps it until the next rollout."""
+    """Actions of a step, in memory that keeps them until the next rollout."""
 
-    acted: Acted
+    acted: Any
+    """By the actor: actions, log-probabilities, values, and its recurrent state."""
     actions: Any
     """As the environments take them."""
 
@@ -164,7 +164,7 @@ class GraphedRollouts:
         _copy_all(self._first, {name: now[name] for name in self._first})
 
     def _end(self) -> None:
-        """What Python keeps of a rollout, which no graph says."""
+        """Do what no graph does: the part of a rollout that Python keeps."""
         buffer: Any = self._collector.buffer
         self._go_to(self._first)
         # The update reads the memory of before the rollout, which the next one overwrites.
@@ -174,7 +174,7 @@ class GraphedRollouts:
         buffer.was_filled()
 
     def _leave(self, t: int, chosen: Chosen) -> None:
-        """What Python keeps of the first t steps, after an action was chosen for the next."""
+        """Go on without graphs after t steps and the choice of the next action."""
         self._is_given_up = True
         collector = self._collector
         buffer: Any = collector.buffer
@@ -196,7 +196,10 @@ class GraphedRollouts:
         place = self._given[t % 2]
         if "final_obs" in place and "final_obs" not in parts:  # where no episode ended
             parts["final_obs"] = parts["obs"]
-        return place if _form(place) == _form(parts) else None
+        if place.keys() != parts.keys():
+            return None
+        alike = (_are_alike(place[name], part) for name, part in parts.items())
+        return place if all(alike) else None
 
     def _run(self, t: int, call: Callable[[], Any]) -> Any:
         if t == len(self._graphs):
@@ -230,6 +233,12 @@ class GraphedRollouts:
         return list(on_device.values())
 
 
+def _are_alike(place: Any, tree: Any) -> bool:
+    if isinstance(place, torch.Tensor) and isinstance(tree, torch.Tensor):
+        return place.shape == tree.shape and place.dtype == tree.dtype
+    return _form(place) == _form(tree)
+
+
 def _form(tree: Any) -> list[Any]:
     return [(path, leaf.shape, leaf.dtype) for path, leaf in leaves(tree)]
 
@@ -238,7 +247,11 @@ def _copy_all(places: dict[str, Any], tree: dict[str, Any]) -> None:
     """Copy a tree to where another of its form lies, in as few launches as it has dtypes."""
     groups: dict[Any, tuple[list[Any], list[Any]]] = {}
     for name, place in places.items():
-        for (_, to), (_, leaf) in zip(leaves(place), leaves(tree[name]), strict=True):
+        part = tree[name]
+        pairs = [(place, part)]
+        if not isinstance(place, torch.Tensor):
+            pairs = [(a, b) for (_, a), (_, b) in zip(leaves(place), leaves(part), strict=True)]
+        for to, leaf in pairs:
             if to.data_ptr() != leaf.data_ptr():
                 group = groups.setdefault(to.dtype, ([], []))
                 group[0].append(to)

@@ -9,6 +9,7 @@ import torch
 
 from sharpwave.primitives.ahead.tensors import look_ahead
 from sharpwave.primitives.episodes.tensors import EpisodeSums
+from sharpwave.primitives.finite.tensors import look
 from sharpwave.primitives.llm import tensors as llm
 from sharpwave.primitives.log_probs import tensors as log_probs
 from sharpwave.primitives.packing import tensors as packing
@@ -25,7 +26,7 @@ NAMES = [
     "errors", "fill", "sample", "weights", "episodes", "groups", "kl", "selected", "linear",
     "scored groups", "groups of a batch", "selected entropy", "linear entropy",
     "gated", "normed", "normed backward", "rotated",
-    "store", "attend", "attend in parts", "sample tokens",
+    "store", "attend", "attend in parts", "sample tokens", "finite",
 ]  # fmt: skip
 
 
@@ -57,6 +58,7 @@ def calls(device: str) -> dict[str, Call]:
         "vtrace": lambda: returns.vtrace(*steps[:3], next_values=steps[3], **cut),
         "n_step": lambda: returns.n_step_returns(*steps[:2], *ends, 4, 0.9),
         "discounted": lambda: returns.discounted_returns(steps[0], ends[0], 0.9, last),
+        "finite": lambda: look(torch.zeros((), dtype=torch.float64, device=device), steps[:2]),
         "gather": lambda: table.gather(index),
         "scatter": lambda: table.scatter(step, index),
         "push": lambda: table.push(step, position),

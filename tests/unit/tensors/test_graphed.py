@@ -137,7 +137,12 @@ def test_an_environment_that_gives_something_else_is_stepped_without_graphs(
 def test_a_method_that_is_assigned_is_called() -> None:
     ppo, _ = rollouts(Points(4), 3, graphed=True)
     seen, act = [], ppo.learner.act
-    ppo.learner.act = lambda *args, **options: (seen.append(1), act(*args, **options))[1]
+
+    def mine(*args: Any, **options: Any) -> Any:
+        seen.append(1)
+        return act(*args, **options)
+
+    ppo.learner.act = mine
     ppo.loop.collect()
     assert len(seen) == OPTIONS["n_steps"]
 

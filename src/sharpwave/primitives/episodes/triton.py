@@ -48,7 +48,7 @@ def add_step(
 ) -> None:
     """Launch `step_kernel`; gains come with the rows that they are added to."""
     n_sums, n_envs = running.shape
-    block = min(power_of_two(n_envs), 1024)
+    block = min(power_of_two(n_envs), 4096)
     launch(
         step_kernel,
         (1,),

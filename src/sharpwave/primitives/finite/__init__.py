@@ -1,0 +1,1 @@
+"""A look for numbers on a device that are not finite."""
