@@ -67,6 +67,8 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
 
     Attributes:
         device: Device of its tensors.
+        capturable: True if the environment says by the same name that its steps may be captured in
+            a CUDA graph: they never wait for the device, and draw from what lies there.
 
     Raises:
         TypeError: Something of that is missing.
@@ -81,6 +83,7 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
         self.spec = getattr(env, "spec", None)
         self.device = torch.empty(0, device=inner.device).device  # with its number
         self.num_envs = int(inner.num_envs)
+        self.capturable = bool(getattr(inner, "capturable", False))
         self.metadata = {
             **(getattr(env, "metadata", None) or {}),
             "autoreset_mode": AutoresetMode.SAME_STEP,
