@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("pages/viewer", "distributed"),
     # The torch line: what lies below works without torch.
     ("primitives/tensors",),
-    ("losses",),
+    ("losses", "envs/on_device"),
     ("nn", "tensors/buffers"),
     ("llm",),
     ("config",),
@@ -48,7 +48,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 RANKS = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 TORCH_ROOMS = {
-    *("primitives/tensors", "losses", "nn", "tensors/buffers", "llm", "compat", "integrations"),
+    *("primitives/tensors", "envs/on_device", "losses", "nn", "tensors/buffers", "llm"),
+    *("compat", "integrations"),
 }
 TENSOR_SIDE = {"tensors", "plain", "triton", "backend", "launching", "scan"}
 """Names of the files of `primitives` that compute with tensors. The rest of the room imports them
@@ -141,8 +142,8 @@ def faults_of(path: Path, root: Path) -> Iterator[tuple[str, int, str]]:
         return
     for found in imports_of(path):
         other = imported_room(found.module, root)
-        if other == f"{room}/tensors" and not found.runs:
-            continue
+        if other in TORCH_ROOMS and other.startswith(f"{room}/") and not found.runs:
+            continue  # a room's own tensors, for arguments that ask for them
         if other is not None and other != room and not is_below(other, room):
             yield other, found.line, f"{room} imports from {other}, which is not below it"
         if found.runs and room not in TORCH_ROOMS:

@@ -20,6 +20,7 @@ from sharpwave.core.ranks import ALONE, Ranks
 from sharpwave.envs.atari import is_atari
 from sharpwave.learners import Learner as AnyLearner
 from sharpwave.learners.choose import choose
+from sharpwave.learners.devices import likely_gpu
 from sharpwave.loops.source import (
     EnvSource,
     find_normalizer,
@@ -166,6 +167,8 @@ class OnlineAgent(Agent):
         config = self.own_config
         if config.env_mode == "auto" and isinstance(source.env, str) and is_atari(source.env):
             source.env_kwargs = {**self.of_atari, **source.env_kwargs}
+        if config.env_mode == "device":
+            source.device = likely_gpu() if config.device == "auto" else config.device
         env = source.make(config.n_envs, config.env_mode)
         envs.check_spaces(env)
         if config.normalize_obs or config.normalize_rewards:
@@ -209,6 +212,7 @@ class OnlineAgent(Agent):
             given=self.given_networks,
             against=self.Loop.why_not_native(self.config, self.given_buffer),
             ranks=self.ranks,
+            env_device=self.env.device if isinstance(self.env, envs.TensorVectorEnv) else None,
         )
         self.learner, self.backend_reason = choice.learner, choice.reason
         self.loop = self.Loop.of(self, choice)

@@ -25,9 +25,10 @@ class OnlineConfig(AlgorithmConfig):
     """Normalize observations by their running mean and standard deviation."""
     normalize_rewards: bool = False
     """Scale rewards by the running standard deviation of the discounted return."""
-    env_mode: Literal["auto", "native", "sync", "async"] = "auto"
-    """Execution of environments: native code, one after another in this process ("sync"), or in
-    processes of their own ("async"). "auto" chooses."""
+    env_mode: Literal["auto", "native", "sync", "async", "device"] = "auto"
+    """Execution of environments: native code, one after another in this process ("sync"), in
+    processes of their own ("async"), or, of native ones, as tensors on the device of the networks
+    ("device"). "auto" takes one of the first two."""
 
     aliases: ClassVar[dict[str, str]] = {"normalize_reward": "normalize_rewards"}
     divided: ClassVar[tuple[str, ...]] = ("n_envs",)

@@ -89,6 +89,8 @@ class UnrollConfig(RolloutConfig):
                 f"max_lag must be at least {least} where {self.in_flight} unrolls are in flight "
                 f"and an update takes {self.n_unrolls}, got {self.max_lag}: most would be dropped"
             )
+        if self.env_mode == "device":
+            raise ValueError("env_mode must not be 'device': actors act with arrays")
         self._check_listening()
         self._check_workers()
         for name in ("normalize_obs", "normalize_rewards"):

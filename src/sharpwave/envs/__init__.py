@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sharpwave.envs.native import NativeVectorEnv as NativeVectorEnv
     from sharpwave.envs.normalize import VecNormalize as VecNormalize
     from sharpwave.envs.observations import as_batch as as_batch
+    from sharpwave.envs.on_device import DeviceVectorEnv as DeviceVectorEnv
     from sharpwave.envs.python import PythonVectorEnv as PythonVectorEnv
     from sharpwave.envs.spaces import check_same_form as check_same_form
     from sharpwave.envs.spaces import check_spaces as check_spaces
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "ActionMap": "sharpwave.envs.actions",
     "ActionScale": "sharpwave.envs.actions",
+    "DeviceVectorEnv": "sharpwave.envs.on_device",
     "EnvironmentFailed": "sharpwave.errors",
     "GroupStep": "sharpwave.envs.multi.vector",
     "MultiAgentVectorEnv": "sharpwave.envs.multi.vector",

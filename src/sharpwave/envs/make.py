@@ -32,6 +32,7 @@ def make_vec_env(
     seed: int | None = None,
     mode: str = "auto",
     env_kwargs: dict[str, Any] | None = None,
+    device: Any = None,
 ) -> VectorEnv[Any, Any, Any]:
     """A vector environment from an id, an environment, a maker of environments, or as it is.
 
@@ -46,10 +47,12 @@ def make_vec_env(
             NativeVectorEnv), "auto" in native code where there is any for the id and `env_kwargs`
             (Atari games by ale-py, prepared as usual), otherwise in this process.
         env_kwargs: For the maker, or for `gymnasium.make` of the id.
+        device: Where the environments of an id step tensors, "cuda" for example (see
+            DeviceVectorEnv); None for environments that step arrays.
 
     Raises:
         ValueError: The id is unknown (the nearest are named), an argument does not fit, or there is
-            no native code and `mode` asks for it.
+            no native code and `mode` or `device` asks for it.
         TypeError: `env` is none of these, or its spaces are not supported.
         EnvironmentFailed: An environment raised when it was made or reset.
         ImportError: It needs a library that is not installed; the message says what installs it.
@@ -61,7 +64,10 @@ def make_vec_env(
         >>> env.close()
     """
     check_copies(n_envs, mode)
-    made = _made(env, n_envs, mode, env_kwargs)
+    if device is None:
+        made = _made(env, n_envs, mode, env_kwargs)
+    else:
+        made = _made_there(device, env, n_envs, mode, env_kwargs)
     try:
         check_spaces(made)
         if seed is not None:
@@ -115,6 +121,23 @@ def _made(
         )
     vectorized = SubprocessVectorEnv if mode == "async" else PythonVectorEnv
     return vectorized([maker] * n_envs)
+
+
+def _made_there(
+    device: Any, env: Any, n_envs: int | None, mode: str, env_kwargs: dict[str, Any] | None
+) -> TensorVectorEnv:
+    """Environments that step tensors on a device."""
+    from sharpwave.envs.on_device import DeviceVectorEnv
+
+    if mode != "auto":
+        raise ValueError(f'mode must be "auto" where device is given, got {mode!r}')
+    kwargs = dict(env_kwargs or {})
+    why_not = why_not_native(env, kwargs)
+    if why_not is not None:
+        raise ValueError(f"device must be None here, got {str(device)!r}: {why_not}")
+    kwargs.pop("render_mode", None)
+    n_envs = 1 if n_envs is None else int(n_envs)
+    return TensorVectorEnv(DeviceVectorEnv(env.removeprefix(NAMESPACE), n_envs, device, **kwargs))
 
 
 def _as_it_is(

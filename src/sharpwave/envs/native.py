@@ -81,7 +81,7 @@ class NativeVectorEnv(_native.VectorEnv, VectorEnv[Any, Any, Any]):
         spec = SPECS[env_id]
         mode = _autoreset_mode(autoreset_mode)
         limit = spec["time_limit"] if max_episode_steps is None else max_episode_steps
-        option = _option(env_id, spec, options)
+        option = option_of(env_id, options)
         super().__init__(env_id, num_envs, limit, option, mode.name.lower(), threads)
         self.num_envs = int(num_envs)
         self.render_mode = render_mode
@@ -102,10 +102,7 @@ class NativeVectorEnv(_native.VectorEnv, VectorEnv[Any, Any, Any]):
         self.single_action_space = theirs.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.spec = copy.deepcopy(gym.spec(env_id))
-        self.spec.max_episode_steps = limit
-        changed = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
-        self.spec.kwargs = {**options, **changed}
+        self.spec = spec_of(env_id, max_episode_steps, options)
         self._reset_of = NativeReset(env_id, spec, self.num_envs)
         self._is_seeded = False
         self._painter: gym.Env[Any, Any] | None = None
@@ -225,8 +222,26 @@ def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
     raise ValueError(f"autoreset_mode must be one of {tuple(by_name)}, got {mode!r}")
 
 
-def _option(env_id: str, spec: Mapping[str, Any], options: Mapping[str, Any]) -> float:
-    """The value of the one option that an environment has."""
+def spec_of(
+    env_id: str, max_episode_steps: int | None, options: Mapping[str, Any]
+) -> gym.envs.registration.EnvSpec:
+    """Gymnasium's specification of a native environment with such arguments."""
+    spec = copy.deepcopy(gym.spec(env_id))
+    spec.kwargs = dict(options)
+    if max_episode_steps is not None:
+        spec.max_episode_steps = max_episode_steps
+        spec.kwargs["max_episode_steps"] = max_episode_steps
+    return spec
+
+
+def option_of(env_id: str, options: Mapping[str, Any]) -> float:
+    """The value of the one option that an environment has.
+
+    Raises:
+        TypeError: An option is unknown to the environment, or no number.
+        ValueError: It is not finite.
+    """
+    spec = SPECS[env_id]
     for name in options:
         if name != spec["option"] or not name:
             raise TypeError(f"{env_id} has no argument {name!r}")

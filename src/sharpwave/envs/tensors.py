@@ -83,6 +83,7 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
         self.spec = getattr(env, "spec", None)
         self.device = torch.empty(0, device=inner.device).device  # with its number
         self.num_envs = int(inner.num_envs)
+        self.capturable = bool(getattr(inner, "capturable", False))
         self.metadata = {
             **(getattr(env, "metadata", None) or {}),
             "autoreset_mode": AutoresetMode.SAME_STEP,

@@ -58,6 +58,7 @@ def choose(
     given: Mapping[str, Any],
     against: str | None = None,
     ranks: Ranks = ALONE,
+    env_device: Any = None,
     **options: Any,
 ) -> Choice:
     """Make the learner of an agent: the native twin where it can do what is asked for.
@@ -72,6 +73,7 @@ def choose(
         given: Networks of the user's, by name.
         against: A reason of the loop's that native code cannot learn; None for none.
         ranks: The processes that learn together.
+        env_device: Device on which environments step tensors; None where they step arrays.
         **options: Of the learner's own.
 
     Raises:
@@ -82,7 +84,7 @@ def choose(
     if not (isinstance(kind, type) and issubclass(kind, Learner)):
         raise TypeError(f"learner must be a class derived from Learner, got {kind!r}")
     twin = _twin(facade)
-    device, gain = _device(config, observation_space)
+    device, gain = _device(config, observation_space, env_device)
     check_matmul(getattr(config, "matmul", None), device)
     changed = next(_changes(kind, _ours(kind) if twin is None else twin.definition), None)
     why_not_act = changed or _why_not_act(config, device, given, twin)
@@ -136,10 +138,14 @@ def _twin(facade: Any) -> _Twin | None:
     return None
 
 
-def _device(config: Any, observation_space: spaces.Space[Any]) -> tuple[str, str | None]:
+def _device(
+    config: Any, observation_space: spaces.Space[Any], env_device: Any
+) -> tuple[str, str | None]:
     """Device of a torch learner, and the reason for one that was not asked for."""
     if config.device != "auto":
         return config.device, None
+    if env_device is not None and env_device.type == "cuda" and config.backend != "native":
+        return str(env_device), f"on {env_device}, since environments step tensors there"
     gain = None if config.backend == "native" else why_gpu(config, observation_space)
     if gain is not None and is_installed("torch") and torch.cuda.is_available():
         return "cuda", f"on cuda, since {gain}"

@@ -47,6 +47,11 @@ def _widest(hidden: Any) -> int:
     return hidden if isinstance(hidden, int) else 0
 
 
+def likely_gpu() -> str:
+    """The GPU where torch has one, otherwise the CPU."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def find_device(name: str) -> torch.device:
     """The torch device of that name.
 

@@ -23,7 +23,12 @@ class EnvSource:
     Args:
         env: The environment that the user gave.
         env_kwargs: Keyword arguments for an id.
+
+    Attributes:
+        device: Device of the networks, for environments that step tensors there.
     """
+
+    device: str | None = None
 
     def __init__(self, env: Any, env_kwargs: Mapping[str, Any] | None = None) -> None:
         if not isinstance(env_kwargs, Mapping | None):
@@ -103,6 +108,8 @@ class EnvSource:
             return self._workers.make()
         self._mode = mode
         kwargs = self.env_kwargs or None
+        if mode == "device":
+            return make_vec_env(self.env, n_envs, env_kwargs=kwargs, device=self.device)
         return make_vec_env(self.env, n_envs, mode=mode, env_kwargs=kwargs)
 
     def to_copy(self) -> tuple[Any, dict[str, Any]]:
@@ -149,7 +156,7 @@ class EnvSource:
                 "so a separate one cannot be made for evaluation"
             )
         # Processes of their own are not worth their start for a few episodes.
-        mode = "auto" if self._mode == "auto" else "sync"
+        mode = "auto" if self._mode in ("auto", "device") else "sync"
         return make_vec_env(again, n_envs, mode=mode, env_kwargs=kwargs or None)
 
     def to_json(self) -> dict[str, Any] | None:

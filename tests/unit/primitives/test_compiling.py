@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from sharpwave import primitives
-from sharpwave.primitives import backend
+from sharpwave.envs import on_device
+from sharpwave.primitives import backend, launching
 
 if not backend.HAS_TRITON or backend.INTERPRETED or torch.cuda.is_available():
     pytest.skip("needs triton, not its interpreter, and no GPU", allow_module_level=True)
@@ -21,6 +22,7 @@ from triton.runtime.driver import driver
 from sharpwave.primitives.llm import tensors as llm
 from sharpwave.primitives.log_probs import tensors as log_probs
 from sharpwave.primitives.packing import tensors as packing
+from tests.unit.envs.native_runs import IDS
 from tests.unit.primitives.calls import NAMES, calls, of_ones
 
 
@@ -51,12 +53,13 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(kernel.__name__)
 
     monkeypatch.setattr(driver, "_active", AbsentDriver())
-    replacements = {"triton": ("launch", launch), "tensors": ("uses_triton", lambda _: True)}
-    for found in pkgutil.walk_packages(primitives.__path__, f"{primitives.__name__}."):
-        name, replacement = replacements.get(found.name.rpartition(".")[2], ("", None))
-        module = importlib.import_module(found.name)
-        if name and hasattr(module, name):
-            monkeypatch.setattr(module, name, replacement)
+    replacements = {"launch": launch, "uses_triton": lambda _: True}
+    for package in (primitives, on_device):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(found.name)
+            if module not in (launching, backend):
+                for name in vars(module).keys() & replacements.keys():
+                    monkeypatch.setattr(module, name, replacements[name])
     return names
 
 
@@ -119,3 +122,14 @@ def test_every_option_of_groups_compiles(
 def test_packing_compiles(compiled: list[str]) -> None:
     packing.pack_tokens(torch.arange(10), packing.plan_layout([3, 5, 2], 6, "cpu"))
     assert compiled
+
+
+@pytest.mark.long(but=["MountainCar-v0"])
+@pytest.mark.parametrize("n_envs", [1, 4096, 2**15])
+@pytest.mark.parametrize("env_id", IDS)
+def test_steps_of_environments_compile(env_id: str, n_envs: int, compiled: list[str]) -> None:
+    env = on_device.DeviceVectorEnv(env_id, n_envs, "cpu")
+    env.reset(seed=0)
+    action = torch.as_tensor(env.single_action_space.sample())
+    env.step(action.expand(n_envs, *action.shape))
+    assert compiled == ["step_kernel"]
