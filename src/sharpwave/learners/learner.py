@@ -75,6 +75,8 @@ class Learner(BaseLearner):
     is_random: ClassVar[bool] = True
     """True if the policy is stochastic; a deterministic one plays its one action, also where a
     sample is asked for, and explores by noise in training alone."""
+    rewards_itself: ClassVar[bool] = False
+    """True if `intrinsic_rewards` gives more to learn from than the rewards of environments."""
     takes_tensors: ClassVar[bool] = False
     """True if batches and observations may be tensors on its device from the beginning."""
 
