@@ -303,7 +303,8 @@ nb::object ppo_update(PolicyLearner& self, nb::handle batch, nb::handle orders,
                       std::optional<double> target_kl, nb::handle exp_avg, nb::handle exp_avg_sq,
                       nb::handle steps, double lr, double beta1, double beta2, double eps,
                       std::size_t threads, std::optional<float> huber_delta, nb::handle value_norm,
-                      double decay) {
+                      double decay, std::optional<double> desired_kl,
+                      std::pair<float, float> rate_bounds, nb::handle rate) {
   return returned([&] {
     const RolloutArgs args = rollout_of(self, batch);
     const PolicyRollout& rollout = args.rollout();
@@ -331,6 +332,12 @@ nb::object ppo_update(PolicyLearner& self, nb::handle batch, nb::handle orders,
     const Floats square(exp_avg_sq, "exp_avg_sq", 1, n_parameters);
     const Floats count(steps, "steps", 0, 1);
     Adam adam({mean.data(), square.data(), count.data()}, lr, beta1, beta2, eps);
+    std::optional<Floats> rate_memory;
+    if (desired_kl) {
+      rate_memory.emplace(rate, "rate", 0, 1);
+      options.adaptive_rate = {*desired_kl, rate_bounds.first, rate_bounds.second,
+                               rate_memory->data()};
+    }
     PpoResult result;
     self.learn([&](PolicyGradient* learner) {
       result = sharpwave::ppo_update(learner, rollout, order.data(),
@@ -401,15 +408,19 @@ void bind_policy(PyObject* module) {
           "value_clip"_a.none(), "normalize"_a, "vf_coef"_a, "ent_coef"_a, "max_grad_norm"_a,
           "target_kl"_a.none(), "exp_avg"_a, "exp_avg_sq"_a, "steps"_a, "lr"_a, "beta1"_a,
           "beta2"_a, "eps"_a, "threads"_a, "huber_delta"_a = nb::none(),
-          "value_norm"_a = nb::none(), "decay"_a = 0.0,
+          "value_norm"_a = nb::none(), "decay"_a = 0.0, "desired_kl"_a = nb::none(),
+          "rate_bounds"_a = std::pair(0.0f, 0.0f), "rate"_a = nb::none(),
           nb::sig("def ppo_update(self, batch: tuple[Any, ...], orders: Any, batch_size: int, "
                   "clip: float, value_clip: float | None, normalize: bool, vf_coef: float, "
                   "ent_coef: float, max_grad_norm: float, target_kl: float | None, exp_avg: Any, "
                   "exp_avg_sq: Any, steps: Any, lr: float, beta1: float, beta2: float, eps: float, "
                   "threads: int, huber_delta: float | None = None, value_norm: Any = None, "
-                  "decay: float = 0.0) -> NDArray[numpy.float64]"),
+                  "decay: float = 0.0, desired_kl: float | None = None, "
+                  "rate_bounds: tuple[float, float] = (0.0, 0.0), rate: Any = None) -> "
+                  "NDArray[numpy.float64]"),
           "Metrics, the norm and the explained variance. `value_norm` is [3] mean, mean square and "
-          "weight of a ValueNorm, which changes.")
+          "weight of a ValueNorm, which changes. With `desired_kl` so does `rate`, [] the learning "
+          "rate, within bounds.")
       .def("a2c_update", a2c_update, "batch"_a, "normalize"_a, "vf_coef"_a, "ent_coef"_a,
            "max_grad_norm"_a, "square_avg"_a, "lr"_a, "alpha"_a, "eps"_a, "threads"_a,
            nb::sig("def a2c_update(self, batch: tuple[Any, ...], normalize: bool, vf_coef: float, "

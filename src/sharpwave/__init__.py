@@ -101,10 +101,13 @@ if TYPE_CHECKING:
         CrossQ,
         CrossQConfig,
         CrossQLearner,
+        Curiosity,
+        CuriousPPOLearner,
         DDPGConfig,
         DiscreteSAC,
         DiscreteSACConfig,
         DiscreteSACLearner,
+        DistillationLearner,
         DPOConfig,
         DPOLearner,
         DQNConfig,
@@ -141,6 +144,7 @@ if TYPE_CHECKING:
         SACLearner,
         SFTConfig,
         SFTLearner,
+        SymmetricPPOLearner,
         TD3BCConfig,
         TD3BCLearner,
         TD3Config,
@@ -198,6 +202,7 @@ _ALGORITHMS = """
     C51Learner CQL CQLConfig CQLLearner CrossQ CrossQConfig CrossQLearner DDPG DDPGConfig DPO
     DPOConfig DPOLearner DQN DQNConfig DQNLearner DiscreteSAC DiscreteSACConfig
     DiscreteSACLearner DreamerV3 DreamerV3Config DreamerV3Learner GRPO GRPOConfig GRPOLearner
+    CuriousPPOLearner Curiosity DistillationLearner SymmetricPPOLearner
     HybridPPO HybridPPOConfig IMPALA IMPALAConfig IMPALALearner IPPO IPPOConfig IQL IQLConfig
     IQLLearner KTO KTOConfig KTOLearner MAPPO MAPPOConfig MAPPOLearner OnlineDPO OnlineDPOConfig
     OnlineDPOLearner PPO PPOConfig PPOLearner QMIX QMIXConfig QMIXLearner QRDQN QRDQNConfig
@@ -301,6 +306,8 @@ __all__ = [
     "CrossQ",
     "CrossQConfig",
     "CrossQLearner",
+    "Curiosity",
+    "CuriousPPOLearner",
     "DDPGConfig",
     "DPOConfig",
     "DPOLearner",
@@ -309,6 +316,7 @@ __all__ = [
     "DiscreteSAC",
     "DiscreteSACConfig",
     "DiscreteSACLearner",
+    "DistillationLearner",
     "DreamerV3",
     "DreamerV3Config",
     "DreamerV3Learner",
@@ -385,6 +393,7 @@ __all__ = [
     "SharpwaveIOError",
     "StatsTracker",
     "StopOnReturn",
+    "SymmetricPPOLearner",
     "TD3BCConfig",
     "TD3BCLearner",
     "TD3Config",

@@ -388,9 +388,12 @@ class PolicyLearner:
         huber_delta: float | None = None,
         value_norm: Any = None,
         decay: float = 0.0,
+        desired_kl: float | None = None,
+        rate_bounds: tuple[float, float] = (0.0, 0.0),
+        rate: Any = None,
     ) -> NDArray[numpy.float64]:
         """
-        Metrics, the norm and the explained variance. `value_norm` is [3] mean, mean square and weight of a ValueNorm, which changes.
+        Metrics, the norm and the explained variance. `value_norm` is [3] mean, mean square and weight of a ValueNorm, which changes. With `desired_kl` so does `rate`, [] the learning rate, within bounds.
         """
 
     def a2c_update(

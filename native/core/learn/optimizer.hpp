@@ -22,6 +22,8 @@ class Adam {
   Adam(const State& state, double lr, double beta1, double beta2, double eps)
       : state_(state), lr_(lr), beta1_(beta1), beta2_(beta2), eps_(eps) {}
 
+  void set_lr(double lr) { lr_ = lr; }
+
   void begin_step() {
     *state_.steps += 1.0f;
     const double t = static_cast<double>(*state_.steps);

@@ -7,6 +7,7 @@ namespace sharpwave {
 PpoResult ppo_update(PolicyGradient* gradient, const PolicyRollout& rollout,
                      const std::int64_t* orders, std::size_t n_epochs, const PpoOptions& options,
                      Adam* optimizer) {
+  std::optional<AdaptiveRate> adaptive_rate = options.adaptive_rate;
   const std::size_t n_parameters = gradient->policy().n_parameters();
   PolicyMetrics sums, means;
   std::size_t n_steps = 0, epoch = 0;
@@ -24,6 +25,10 @@ PpoResult ppo_update(PolicyGradient* gradient, const PolicyRollout& rollout,
             gradient->compute(rollout, order + first, n, options.loss, team, are_as_before);
         metrics.grad_norm =
             clip_norm(gradient->gradient(), n_parameters, options.max_grad_norm, team);
+        if (adaptive_rate && !too_far) {
+          adaptive_rate->follow(metrics.approx_kl);
+          optimizer->set_lr(*adaptive_rate->rate);
+        }
         // Once too far, always too far: what remains of the pass is measured and not taken.
         too_far = too_far || (options.target_kl && metrics.approx_kl > 1.5 * *options.target_kl);
         if (!too_far) {

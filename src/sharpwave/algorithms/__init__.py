@@ -31,11 +31,14 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.crossq import CrossQ as CrossQ
     from sharpwave.algorithms.crossq import CrossQConfig as CrossQConfig
     from sharpwave.algorithms.crossq import CrossQLearner as CrossQLearner
+    from sharpwave.algorithms.curious_ppo import Curiosity as Curiosity
+    from sharpwave.algorithms.curious_ppo import CuriousPPOLearner as CuriousPPOLearner
     from sharpwave.algorithms.ddpg import DDPG as DDPG
     from sharpwave.algorithms.ddpg import DDPGConfig as DDPGConfig
     from sharpwave.algorithms.discrete_sac import DiscreteSAC as DiscreteSAC
     from sharpwave.algorithms.discrete_sac import DiscreteSACConfig as DiscreteSACConfig
     from sharpwave.algorithms.discrete_sac import DiscreteSACLearner as DiscreteSACLearner
+    from sharpwave.algorithms.distillation import DistillationLearner as DistillationLearner
     from sharpwave.algorithms.dpo import DPO as DPO
     from sharpwave.algorithms.dpo import DPOConfig as DPOConfig
     from sharpwave.algorithms.dpo import DPOLearner as DPOLearner
@@ -85,6 +88,7 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.sft import SFT as SFT
     from sharpwave.algorithms.sft import SFTConfig as SFTConfig
     from sharpwave.algorithms.sft import SFTLearner as SFTLearner
+    from sharpwave.algorithms.symmetric_ppo import SymmetricPPOLearner as SymmetricPPOLearner
     from sharpwave.algorithms.td3 import TD3 as TD3
     from sharpwave.algorithms.td3 import TD3Config as TD3Config
     from sharpwave.algorithms.td3 import TD3Learner as TD3Learner
@@ -114,6 +118,8 @@ _MODULES = {
     "CrossQ": "crossq",
     "CrossQConfig": "crossq",
     "CrossQLearner": "crossq",
+    "Curiosity": "curious_ppo",
+    "CuriousPPOLearner": "curious_ppo",
     "DDPG": "ddpg",
     "DDPGConfig": "ddpg",
     "DPO": "dpo",
@@ -123,6 +129,7 @@ _MODULES = {
     "DQNConfig": "dqn",
     "DQNLearner": "dqn",
     "DiscreteSAC": "discrete_sac",
+    "DistillationLearner": "distillation",
     "DiscreteSACConfig": "discrete_sac",
     "DiscreteSACLearner": "discrete_sac",
     "DreamerV3": "dreamer",
@@ -171,6 +178,7 @@ _MODULES = {
     "SFT": "sft",
     "SFTConfig": "sft",
     "SFTLearner": "sft",
+    "SymmetricPPOLearner": "symmetric_ppo",
     "TD3": "td3",
     "TD3BC": "td3_bc",
     "TD3BCConfig": "td3_bc",
@@ -222,6 +230,8 @@ __all__ = [
     "CrossQ",
     "CrossQConfig",
     "CrossQLearner",
+    "Curiosity",
+    "CuriousPPOLearner",
     "DDPGConfig",
     "DPOConfig",
     "DPOLearner",
@@ -230,6 +240,7 @@ __all__ = [
     "DiscreteSAC",
     "DiscreteSACConfig",
     "DiscreteSACLearner",
+    "DistillationLearner",
     "DreamerV3",
     "DreamerV3Config",
     "DreamerV3Learner",
@@ -262,6 +273,7 @@ __all__ = [
     "SACLearner",
     "SFTConfig",
     "SFTLearner",
+    "SymmetricPPOLearner",
     "TD3BCConfig",
     "TD3BCLearner",
     "TD3Config",

@@ -9,7 +9,7 @@ from sharpwave.agents.actor_learner import ActorLearnerAgent
 from sharpwave.algorithms.followers import follower_of
 from sharpwave.algorithms.ppo import PPOLearner
 from sharpwave.config.on_policy import ClippedConfig
-from sharpwave.config.schedules import ScheduleLike
+from sharpwave.config.schedules import RateLike
 from sharpwave.config.unrolls import UnrollConfig
 from sharpwave.core.lazy import torch
 from sharpwave.learners import Metrics
@@ -25,8 +25,8 @@ class APPOConfig(UnrollConfig, ClippedConfig):
 
     n_epochs: int = 4
     """Passes over the unrolls of an update."""
-    learning_rate: ScheduleLike = 1e-3
-    """Learning rate; a schedule follows the progress of the run."""
+    learning_rate: RateLike = 1e-3  # type: ignore[assignment]
+    """Learning rate; a schedule follows the progress of the run, and "adaptive" `desired_kl`."""
     target_update_freq: int = 1
     """Updates between two copies of the weights to the target network. With 1 there is no target
     network: the policy from before each update takes its place."""

@@ -10,7 +10,7 @@ from sharpwave.agents.multi import MultiAgent
 from sharpwave.algorithms.ppo import PPOConfig, PPOLearner
 from sharpwave.collect.joint import CriticInput
 from sharpwave.config.group_options import GroupOptions
-from sharpwave.config.schedules import ScheduleLike
+from sharpwave.config.schedules import RateLike
 from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import GroupBatch
@@ -39,8 +39,8 @@ class MAPPOConfig(GroupOptions, PPOConfig):
     """Minibatches of an epoch, where `batch_size` is not given."""
     batch_size: int | None = None  # type: ignore[assignment]
     """Agents' steps in a minibatch; None divides a rollout into `n_minibatches`."""
-    learning_rate: ScheduleLike = 7e-4
-    """Learning rate; a schedule follows the progress of the run."""
+    learning_rate: RateLike = 7e-4
+    """Learning rate; a schedule follows the progress of the run, and "adaptive" `desired_kl`."""
     anneal_lr: bool = False
     """Anneal a constant learning rate linearly to 0 over the run."""
     max_grad_norm: float = 10.0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.agents import OnlineAgent
 from sharpwave.config.on_policy import ClippedConfig, OnPolicyConfig
+from sharpwave.config.schedules import Adaptive
 from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import OnPolicyBatch
@@ -47,6 +48,8 @@ class PPOLearner(PolicyLearner):
     def build(self) -> None:
         """Make the policy, its optimizer, and what changes on the device during an update."""
         super().build()
+        if isinstance(rate := self.config.learning_rate, Adaptive):
+            self.optimizers["policy"].set_lr(rate.start)
         self.clip = torch.tensor(0.0, device=self.device)
         self.value_clip = torch.tensor(0.0, device=self.device)
         self.moved_too_far = torch.tensor(0.0, device=self.device)
@@ -90,14 +93,18 @@ class PPOLearner(PolicyLearner):
         with self.precision():
             loss, metrics = self.loss(batch.rows(rows))
             self.flat.backward(loss)
-        norm = self.flat.clip_grad_norm(self.config.max_grad_norm)
+        config, norm = self.config, self.flat.clip_grad_norm(self.config.max_grad_norm)
         optimizer: Any = self.optimizers["policy"]
-        if self.config.target_kl is None:
+        if config.adapts_rate or config.target_kl is not None:
+            kl = self.ranks.mean(metrics["approx_kl"].clone())
+        if config.adapts_rate:  # by steps that are taken, and the one that went too far
+            moved = kl if config.target_kl is None else kl * (1.0 - self.moved_too_far)
+            optimizer.adapt_lr(moved, config.desired_kl, Adaptive.bounds)
+        if config.target_kl is None:
             optimizer.step()
         else:
             # Once too far, always too far; the optimizer knows without waiting for the device.
-            kl = self.ranks.mean(metrics["approx_kl"].clone())
-            too_far = kl > 1.5 * self.config.target_kl
+            too_far = kl > 1.5 * config.target_kl
             self.moved_too_far.copy_(torch.maximum(self.moved_too_far, too_far.float()))
             optimizer.step(skip=self.moved_too_far)
         self.measured = (*metrics, "grad_norm")

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 from sharpwave.config import files as config_files
 from sharpwave.config.convert import NONE_WORDS, convert, from_text
 from sharpwave.config.elsewhere import said_elsewhere
-from sharpwave.config.schedules import Linear, is_unwritten_callable, schedule_to_json
+from sharpwave.config.schedules import Adaptive, Linear, is_unwritten_callable, schedule_to_json
 from sharpwave.core.suggest import did_you_mean
 
 Self = TypeVar("Self", bound="Config")
@@ -263,13 +263,15 @@ def _named(name: str, reader: Callable[[Any, Any], Any], value: Any, annotation:
 
 
 def _numbers(value: Any) -> list[float]:
-    """The numbers in a value: each of a tuple, both ends of a line, none of a callable."""
+    """The numbers in a value: each of a tuple, both ends of a line, none of a callable, a start."""
     if isinstance(value, bool | str) or value is None:
         return []
     if isinstance(value, tuple):
         return [number for item in value for number in _numbers(item)]
     if isinstance(value, Linear):
         return [value.start, value.end]
+    if isinstance(value, Adaptive):
+        return [value.start]
     return [] if callable(value) else [value]
 
 
@@ -282,7 +284,7 @@ def _to_json(value: Any) -> Any:
         return {str(key): _to_json(item) for key, item in value.items()}
     if callable(value):
         return schedule_to_json(value)
-    return value
+    return str(value) if isinstance(value, Adaptive) else value
 
 
 @cache

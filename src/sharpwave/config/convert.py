@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
-from sharpwave.config.schedules import Linear, schedule_from_json
+from sharpwave.config.schedules import Adaptive, Linear, adaptive_from_text, schedule_from_json
 from sharpwave.core.suggest import did_you_mean
 
 TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
@@ -29,7 +29,7 @@ def convert(value: Any, annotation: Any) -> Any:
     Args:
         value: The value given.
         annotation: bool, int, float, str, None, Any, Literal, `tuple[T, ...]`, a dict, a
-            callable, `Linear`, another class, or a union of these.
+            callable, `Linear`, `Adaptive`, another class, or a union of these.
 
     Raises:
         TypeError: The value has another type.
@@ -121,6 +121,7 @@ def describe(annotation: Any) -> str:
         type(None): "none",
         dict: "a mapping",
         Linear: "a linear schedule",
+        Adaptive: "'adaptive'",
         Callable: "a callable",
         Any: "anything",
     }
@@ -247,6 +248,14 @@ def _to_linear(value: Any) -> Linear:
     raise TypeError(f"must be a linear schedule, got {value!r}")
 
 
+def _to_adaptive(value: Any) -> Adaptive:
+    if isinstance(value, str):
+        return adaptive_from_text(value)
+    if isinstance(value, Adaptive):
+        return value
+    raise TypeError(f"must be 'adaptive', got {value!r}")
+
+
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
@@ -260,4 +269,5 @@ _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
     dict: _to_dict,
     Callable: _to_callable,
     Linear: _to_linear,
+    Adaptive: _to_adaptive,
 }

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from sharpwave.config.network import ActivationName, Hidden, NetworkOptions
 from sharpwave.config.online import OnlineConfig
-from sharpwave.config.schedules import Linear, ScheduleLike, value_at
+from sharpwave.config.schedules import Adaptive, Linear, RateLike, ScheduleLike, value_at
 
 __all__ = ["ClippedConfig", "OnPolicyConfig", "RolloutConfig"]
 
@@ -67,7 +67,7 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
             raise ValueError(f"sde_sample_freq must be positive or -1, got {self.sde_sample_freq}")
 
     @property
-    def rate(self) -> ScheduleLike:
+    def rate(self) -> RateLike:
         """The learning rate, annealed to 0 where that is asked for."""
         if self.anneal_lr and isinstance(self.learning_rate, int | float):
             return Linear(self.learning_rate, 0.0)
@@ -105,6 +105,13 @@ class ClippedConfig(RolloutConfig):
     """Number of epochs: passes over each rollout."""
     batch_size: int = 256
     """Minibatch size in steps; recurrent policies take whole environments of about that many."""
+    learning_rate: RateLike = 2.5e-4  # type: ignore[assignment]
+    """Learning rate of the optimizer; may be a schedule over the run. "adaptive" starts at 1e-3,
+    "adaptive(3e-4)" elsewhere, and follows `desired_kl`: a gradient step before which the KL
+    divergence from the old policy is beyond twice that divides it by 1.5, one below half of it
+    multiplies it by as much, between 1e-5 and 1e-2."""
+    desired_kl: float = 0.01
+    """KL divergence of a gradient step at which an adaptive learning rate aims."""
     clip_eps: ScheduleLike = 0.2
     """Clipping range ε of the probability ratio: it is clipped to [1 - ε, 1 + ε]."""
     clip_vloss: bool = False
@@ -136,11 +143,25 @@ class ClippedConfig(RolloutConfig):
         """Check the values."""
         super().check()
         self.require_positive("n_epochs", "batch_size", "clip_eps", "clip_range_vf", "target_kl")
+        self.require_positive("desired_kl")
+        if self.adapts_rate:
+            self.require_range("learning_rate", *Adaptive.bounds)
+        usual = type(self).__dataclass_fields__["desired_kl"].default
+        if self.desired_kl != usual and not self.adapts_rate:
+            raise ValueError(
+                f"desired_kl must be {usual} unless learning_rate is 'adaptive', got "
+                f"{self.desired_kl} with learning_rate={self.learning_rate}"
+            )
 
     @property
     def minibatch(self) -> int:
         """Number of steps of a gradient step."""
         return min(self.batch_size, self.rows)
+
+    @property
+    def adapts_rate(self) -> bool:
+        """True if the learning rate follows the KL divergence."""
+        return isinstance(self.learning_rate, Adaptive)
 
     @property
     def clips_values(self) -> bool:

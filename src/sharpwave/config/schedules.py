@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,29 @@ class Linear:
         return f"linear({self.start!r}, {self.end!r})"
 
 
+@dataclass(frozen=True)
+class Adaptive:
+    """A learning rate that follows the KL divergence of each gradient step.
+
+    Text writes it as `adaptive`, or `adaptive(3e-4)` with another start.
+
+    Attributes:
+        start: The rate of the first gradient step.
+    """
+
+    start: float = 1e-3
+
+    bounds: ClassVar[tuple[float, float]] = (1e-5, 1e-2)
+    """Least and greatest rate."""
+
+    def __str__(self) -> str:
+        return "adaptive" if self == Adaptive() else f"adaptive({self.start!r})"
+
+
 ScheduleLike: TypeAlias = float | Linear | Callable[[float], float]
 """A constant, a `Linear`, or a function of the progress remaining, which falls from 1 to 0."""
+RateLike: TypeAlias = ScheduleLike | Adaptive | Literal["adaptive"]
+"""A schedule, or a learning rate that adapts itself; configurations make it of the word."""
 
 
 def value_at(schedule: ScheduleLike, progress_remaining: float) -> float:
@@ -117,6 +138,22 @@ def schedule_from_json(value: Any) -> float | Linear:
     return float(value)
 
 
+def adaptive_from_text(text: str) -> Adaptive:
+    """An adaptive rate from `adaptive` or `adaptive(3e-4)`.
+
+    Raises:
+        ValueError: The text is neither.
+
+    Example:
+        >>> adaptive_from_text("adaptive(3e-4)").start
+        0.0003
+    """
+    match = _ADAPTIVE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"must be 'adaptive' or 'adaptive(3e-4)', got {text!r}")
+    return Adaptive() if match[1] is None else Adaptive(float(match[1]))
+
+
 def is_unwritten_callable(value: Any) -> bool:
     """True if `value` is the mark that `schedule_to_json` leaves of a callable."""
     return isinstance(value, Mapping) and set(value) == {"callable"}
@@ -125,6 +162,7 @@ def is_unwritten_callable(value: Any) -> bool:
 SCHEDULE_FORMS = "a number or text such as 'linear(1e-3, 0)' or 'lin_1e-3'"
 
 _NUMBER = r"\s*([^\s,()]+)\s*"
+_ADAPTIVE = re.compile(rf"adaptive(?:\({_NUMBER}\))?")
 _LINEAR = re.compile(rf"linear\({_NUMBER}(?:,{_NUMBER})?\)|lin_{_NUMBER}")
 
 

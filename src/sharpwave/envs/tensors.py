@@ -89,7 +89,6 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
             "autoreset_mode": AutoresetMode.SAME_STEP,
         }
         self.render_mode = getattr(env, "render_mode", None)
-        self.capturable = bool(getattr(inner, "capturable", False))
         self.single_observation_space = inner.single_observation_space
         self.single_action_space = inner.single_action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)

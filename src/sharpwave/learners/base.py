@@ -6,7 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sharpwave.config.schedules import ScheduleLike, value_at
+from sharpwave.config.schedules import Adaptive, ScheduleLike, value_at
 from sharpwave.core.ranks import ALONE, Ranks
 from sharpwave.storage.checkpoints.tensors import as_arrays, to_tensor
 from sharpwave.storage.files import count_of
@@ -73,11 +73,15 @@ class BaseLearner(ABC):
                 self.optimizers[name].set_lr(rate)
 
     def rates(self) -> dict[str, ScheduleLike]:
-        """The learning rate of each optimizer: its own where the configuration has one."""
+        """The learning rate of each optimizer: its own where the configuration has one.
+
+        Those that adapt themselves are not among them.
+        """
         config = self.config
-        shared: ScheduleLike = getattr(config, "rate", None) or config.learning_rate
+        shared: Any = getattr(config, "rate", None) or config.learning_rate
         own = {x: getattr(config, OWN_RATES.get(x, ""), None) for x in self.optimizers}
-        return {name: shared if rate is None else rate for name, rate in own.items()}
+        rates = {name: shared if rate is None else rate for name, rate in own.items()}
+        return {name: rate for name, rate in rates.items() if not isinstance(rate, Adaptive)}
 
     def update_kind(self) -> Hashable:
         """The operations of the next update beside networks and batch: equal kinds run the same.

@@ -78,6 +78,8 @@ class Learner(BaseLearner):
     sample is asked for, and explores by noise in training alone."""
     acts_in_graphs: bool = False
     """True if what it does to act may be replayed as CUDA graphs."""
+    rewards_itself: ClassVar[bool] = False
+    """True if `intrinsic_rewards` gives more to learn from than the rewards of environments."""
     takes_tensors: ClassVar[bool] = False
     """True if batches and observations may be tensors on its device from the beginning."""
 

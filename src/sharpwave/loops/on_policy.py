@@ -13,7 +13,13 @@ from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.devices import native_threads
 from sharpwave.loops.rollouts import RolloutLoop
 from sharpwave.loops.source import find_normalizer
-from sharpwave.tensors import GraphedRollouts, HostSteps, TensorCollector, TensorSteps
+from sharpwave.tensors import (
+    GraphedRollouts,
+    HostSteps,
+    IntrinsicSteps,
+    TensorCollector,
+    TensorSteps,
+)
 
 __all__ = ["OnPolicyLoop"]
 
@@ -60,7 +66,15 @@ class OnPolicyLoop(RolloutLoop):
         self._normalizer = find_normalizer(env)
         self.actor = RolloutActor(learner, config.n_envs, explore=True, columns=columns)
         self.collection_reason = why_not_act or NativeRollouts.why_not(env)
+        self._intrinsic: IntrinsicSteps | None = None
         self.collector: Any = self._make_collector(seeds)
+
+    def progress_metrics(self) -> dict[str, float]:
+        """Returns and lengths of the last episodes, and returns of what the learner added."""
+        metrics = super().progress_metrics()
+        if self._intrinsic is None:
+            return metrics
+        return {**metrics, "mean_intrinsic_return": self._intrinsic.episodes.mean_return}
 
     @classmethod
     def of(cls, agent: Any, choice: Any) -> OnPolicyLoop:
@@ -139,13 +153,22 @@ class OnPolicyLoop(RolloutLoop):
     def _make_stepping_collector(self, seeds: Seeds) -> Any:
         config, env, learner = self.config, self.env, self.learner
         is_tensors = isinstance(env, TensorVectorEnv)
-        stays = is_tensors or learner.device_name != "cpu"
+        adds = learner.rewards_itself
+        stays = is_tensors or learner.device_name != "cpu" or adds
+        if adds and autoreset_mode(env) == "next_step":
+            raise ValueError(
+                "env must reset in the step that ends an episode where a learner adds to its "
+                "rewards, got autoreset mode next_step"
+            )
         if not (stays and learner.takes_tensors) or autoreset_mode(env) == "next_step":
             return OnPolicyCollector(
                 env, self.actor, learner.action_map, n_steps=config.n_steps, seed=seeds.env
             )
         is_there = is_tensors and env.device == learner.device
-        steps = (TensorSteps if is_there else HostSteps)(env, learner.action_map, learner.device)
+        kind: Any = TensorSteps if is_there else HostSteps
+        steps = kind(env, learner.action_map, learner.device)
+        if adds:
+            steps = self._intrinsic = IntrinsicSteps(steps, learner, config.n_envs)
         collector = TensorCollector(
             steps,
             self.actor,
@@ -154,13 +177,22 @@ class OnPolicyLoop(RolloutLoop):
             seed=seeds.env,
             device=learner.device,
         )
-        if is_there and learner.acts_in_graphs:
+        if is_there and learner.acts_in_graphs and not adds:
             collector.graphs = GraphedRollouts(collector, learner)
         return collector
 
     def state_dict(self) -> dict[str, Any]:
         """State of the collection of rollouts, with the recurrent state."""
-        return {"recurrent_state": self.actor.state, **super().state_dict()}
+        state = {"recurrent_state": self.actor.state, **super().state_dict()}
+        if self._intrinsic is not None:
+            state["intrinsic_episodes"] = self._intrinsic.episodes.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool, source: str) -> None:
+        """Continue from `state_dict`."""
+        super().load_state_dict(state, in_flight=in_flight, source=source)
+        if self._intrinsic is not None and "intrinsic_episodes" in state:
+            self._intrinsic.episodes.load_state_dict(state["intrinsic_episodes"])
 
     def _load_memory(self, state: dict[str, Any]) -> None:
         if state["recurrent_state"] is not None:

@@ -34,7 +34,9 @@ from sharpwave.nn.mlp import MLP, initialize, initialize_uniform, make_mlp
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, LaProp, RMSprop, descend, take_step
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, NoisyLinear, QNetwork
+from sharpwave.nn.random_network import RandomNetwork
 from sharpwave.nn.recurrent_q import RecurrentQNetwork
+from sharpwave.nn.running_norm import ReturnScale, RunningNorm
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 from sharpwave.nn.team_q import TeamQNetwork
 from sharpwave.nn.transformer import Transformer
@@ -83,7 +85,10 @@ __all__ = [
     "Observed",
     "QNetwork",
     "RMSprop",
+    "RandomNetwork",
     "RecurrentQNetwork",
+    "ReturnScale",
+    "RunningNorm",
     "Scalar",
     "SmoothNoise",
     "SquashedActor",

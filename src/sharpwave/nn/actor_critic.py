@@ -243,6 +243,18 @@ class ActorCritic(nn.Module):
         values, _ = self.critic.with_latent(critic_in)
         return Evaluated(log_probs, entropy, values.squeeze(-1).float())
 
+    def modes(
+        self, obs: Any, *, state: Tensor | None = None, starts: Tensor | None = None
+    ) -> Tensor:
+        """The most likely actions, differentiable where they are continuous; see `evaluate`."""
+        x, _ = self._inputs(obs, self.features(obs), with_values=False)
+        if self.recurrent:
+            state = self._beginning(x.shape[1]) if state is None else state
+            if starts is None:
+                starts = torch.zeros(x.shape[:2], dtype=torch.bool)
+            x = unroll(self.actor_rnn, x, state.chunk(2)[0], EpisodePieces(starts, None))
+        return self.distribution.mode(self._params(*self.actor.with_latent(x), None))
+
     def values(
         self, obs: Any, *, state: Tensor | None = None, starts: Tensor | None = None
     ) -> Tensor:

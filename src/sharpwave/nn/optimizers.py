@@ -42,6 +42,22 @@ class FlatOptimizer(ABC):
         """
         self.lr.fill_(lr)
 
+    def adapt_lr(self, kl: Tensor, desired_kl: float, bounds: tuple[float, float]) -> None:
+        """Changes the learning rate by how far the policy has moved, without a wait.
+
+            lr ← lr / 1.5 where kl > 2 desired_kl,  1.5 lr where 0 < kl < ½ desired_kl
+
+        and within bounds. It stays as it is for NaN, and where the policy has not moved yet.
+
+        Args:
+            kl: [] KL divergence of the policy from the old one.
+            desired_kl: The divergence to aim at.
+            bounds: Least and greatest learning rate.
+        """
+        too_far, too_near = kl > 2.0 * desired_kl, (kl > 0.0) & (kl < 0.5 * desired_kl)
+        rate = torch.where(too_far, self.lr / 1.5, self.lr)
+        self.lr.copy_(torch.where(too_near, self.lr * 1.5, rate).clamp_(*bounds))
+
     @abstractmethod
     def step(self) -> None:
         """Moves the parameters along their gradient."""

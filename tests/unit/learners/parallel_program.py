@@ -75,7 +75,12 @@ FIXED: dict[str, dict[str, Any]] = {
     "ppo": {"target_kl": 0.02, "clip_vloss": True, "max_grad_norm": 0.3, "learning_rate": 1e-2},
     "a2c": {"normalize_advantages": True, "max_grad_norm": 0.2},
     "impala": {"normalize_advantages": True, "reduction": "sum"},
-    "appo": {"n_epochs": 3, "batch_size": 48, "max_grad_norm": 0.3, "learning_rate": 1e-2},
+    "appo": {
+        "n_epochs": 3,
+        "batch_size": 48,
+        "max_grad_norm": 0.3,
+        "learning_rate": "adaptive(1e-2)",
+    },
     "sac": {"learner": Sure, "max_grad_norm": 0.5},
     "td3": {"target_noise": 0.0, "max_grad_norm": 0.5},
     "dqn": {"max_grad_norm": 0.5, "target_update_freq": 40, "learning_starts": 0},

@@ -24,7 +24,7 @@ from sharpwave.algorithms import (
 from sharpwave.compat.rlox.training_config import TrainingConfig
 from sharpwave.config.config import Config
 from sharpwave.config.network import Hidden
-from sharpwave.config.schedules import ScheduleLike
+from sharpwave.config.schedules import RateLike, ScheduleLike
 
 __all__ = [
     "A2CConfig",
@@ -104,7 +104,7 @@ class MAPPOConfig(_Seeded, mappo.MAPPOConfig):
     """Passes over each rollout."""
     batch_size: int | None = 128
     """Steps of an agent in a minibatch; None divides a rollout into `n_minibatches`."""
-    learning_rate: ScheduleLike = 2.5e-4
+    learning_rate: RateLike = 2.5e-4
     """Learning rate; a schedule follows the progress of the run."""
     vf_coef: float = 0.5
     """Coefficient of the value loss."""

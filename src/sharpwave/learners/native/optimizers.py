@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.config.schedules import Adaptive
 from sharpwave.layouts.parameters import FlatArrays
 from sharpwave.types import Floats
 
@@ -43,6 +44,10 @@ class NativeOptimizer:
     def arguments(self) -> dict[str, Any]:
         """Arguments of native code for steps: state, constants and learning rate."""
         return {**self._state, **self._constants, "lr": self.lr}
+
+    def adaptive(self) -> dict[str, Any]:
+        """Arguments of native code that changes the learning rate: its memory and its bounds."""
+        return {"rate": self._lr, "rate_bounds": Adaptive.bounds}
 
     def arrays(self) -> dict[str, Floats]:
         """The whole state by name: the arrays themselves, not copies."""

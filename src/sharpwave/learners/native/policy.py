@@ -174,6 +174,7 @@ class PolicySteps:
         normalize: bool,
         max_grad_norm: float,
         target_kl: float | None,
+        desired_kl: float | None = None,
         value_clip: float | None = None,
         huber_delta: float | None = None,
         value_norm: ValueNormArrays | None = None,
@@ -192,6 +193,8 @@ class PolicySteps:
             normalize: Normalizes the advantages of each minibatch.
             max_grad_norm: Maximum norm of the gradient.
             target_kl: KL divergence at 1.5 times of which the update stops early.
+            desired_kl: KL divergence at which the learning rate aims, which changes in every step;
+                None leaves it.
             value_clip: Range of values, where they are clipped; `clip` when None.
             huber_delta: Errors of values count linearly beyond it; None for squares.
             value_norm: Running normalization of returns for the critic, updated by those of each
@@ -219,6 +222,7 @@ class PolicySteps:
             threads=self.threads,
             huber_delta=huber_delta,
             **({} if value_norm is None else value_norm.arguments()),
+            **({} if desired_kl is None else {"desired_kl": desired_kl, **adam.adaptive()}),
             **adam.arguments(),
         )
         return dict(zip(METRICS, measured.tolist(), strict=True))

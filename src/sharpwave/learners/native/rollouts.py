@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from sharpwave import _native
+from sharpwave.config.schedules import Adaptive
 from sharpwave.envs import ActionMap
 from sharpwave.layouts.parameters import FlatArrays
 from sharpwave.layouts.policy import PolicyLayout
@@ -121,6 +122,12 @@ class NativePolicyLearner(NativeLearner):
 class NativePPOLearner(NativePolicyLearner):
     """PPO for multi-layer perceptrons on the CPU."""
 
+    def build(self) -> None:
+        """Make the parameters and their optimizer."""
+        super().build()
+        if isinstance(rate := self.config.learning_rate, Adaptive):
+            self.optimizers["policy"].set_lr(rate.start)
+
     def make_optimizer(self, flat: FlatArrays) -> Adam:
         """Adam with the ε of the paper's code."""
         return Adam(flat, lr=0.0, eps=1e-5)
@@ -153,6 +160,7 @@ class NativePPOLearner(NativePolicyLearner):
             value_clip=self.value_clip,
             max_grad_norm=config.max_grad_norm,
             target_kl=config.target_kl,
+            desired_kl=config.desired_kl if config.adapts_rate else None,
             **self.update_options(),
         )
         return metrics

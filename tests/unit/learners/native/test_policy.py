@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sharpwave import _native, losses, nn
+from sharpwave.config.schedules import Adaptive
 from sharpwave.layouts.policy import ACTIVATIONS
 from sharpwave.learners.native import Adam, FlatArrays, PolicyLayout, PolicySteps, RMSprop
 from sharpwave.nn.mlp import ACTIVATIONS as MODULES
@@ -188,6 +189,8 @@ class TorchUpdate:
         loss = policy_loss + options["vf_coef"] * value_loss - options["ent_coef"] * entropy.mean()
         flat.backward(loss)
         flat.clip_grad_norm(options["max_grad_norm"])
+        if options.get("desired_kl") is not None and not self.too_far:
+            self.optimizer.adapt_lr(kl.detach(), options["desired_kl"], Adaptive.bounds)
         target_kl = options.get("target_kl")
         self.too_far |= target_kl is not None and bool(kl > 1.5 * target_kl)
         if not self.too_far:
@@ -229,16 +232,20 @@ def test_a_whole_update_of_ppo_is_that_of_torch(actions: str, masks: bool) -> No
         {"batch_size": 1000},
         {"target_kl": 0.03},
         {"target_kl": 1e-9},
+        {"desired_kl": 0.01},
+        {"desired_kl": 1.0},
+        {"desired_kl": 1e-6, "target_kl": 0.03},
+        {"desired_kl": 1e-9, "target_kl": 1e-9},
     ],
     ids=str,
 )
 def test_every_option_of_ppo_is_that_of_torch(actions: str, change: dict[str, Any]) -> None:
     options = {**UPDATE, **change}
     mine, theirs = (Case(actions, rows=60) for _ in range(2))
-    TorchUpdate(theirs, nn.Adam(theirs.flat, 1e-3)).ppo(orders(3, 60), **options)
-    learner_of(mine).ppo_update(
-        batch_of(mine), orders(3, 60), Adam(arrays_of(mine), 1e-3), **options
-    )
+    torch_adam, adam = nn.Adam(theirs.flat, 1e-3), Adam(arrays_of(mine), 1e-3)
+    TorchUpdate(theirs, torch_adam).ppo(orders(3, 60), **options)
+    learner_of(mine).ppo_update(batch_of(mine), orders(3, 60), adam, **options)
+    assert adam.lr == torch_adam.lr.item()
     assert_near(mine.flat.data, theirs.flat.data.double(), 1e-5)
 
 
