@@ -139,8 +139,8 @@ bench-llm: $(BENCH_VENV)/wheel ## Train and sample language models beside TRL an
 	@$(BENCH_VENV)/bin/python benchmarks/run.py --area llm --json benchmarks/results_llm.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
-bench-learning: $(BENCH_VENV)/wheel ## Learn beside Stable-Baselines3, for an hour
-	@$(BENCH_VENV)/bin/python benchmarks/side_by_side.py --jobs 2 --json benchmarks/results_learning.json $(ARGS)
+bench-learning: $(BENCH_VENV)/wheel ## Learn beside Stable-Baselines3: what is left of the grid, or ARGS='--seconds 3600 --jobs 15'
+	@$(BENCH_VENV)/bin/python benchmarks/side_by_side.py --results benchmarks/results_learning.jsonl --jobs 2 $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/learning_page.py
 
 bench-gpu: build ## Check and time the kernels and language models on a CUDA device

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any
 
-from side_by_side import OURS, PEER
+from learning_results import Groups
+from learning_statistics import Estimate, estimate
+from learning_tasks import OURS, PEER, TASKS
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 420, 250, 56, 14, 40, 34
 COLORS = {OURS: "#1668dc", PEER: "#d4691e"}
 
-Run = dict[str, Any]
-Lines = dict[str, list[tuple[float, list[float]]]]
+Lines = dict[str, list[tuple[float, Estimate]]]
 """Of each contender the places on the horizontal axis, with the scores of all seeds there."""
 
 
-def curves(name: str, runs: dict[str, list[Run]]) -> str:
+def curves(name: str, runs: Groups) -> str:
     """The curves of a task over environment steps, and beside them over seconds of a core."""
     panels = [_against_steps(name, runs)]
     if has_clock(runs):
@@ -23,44 +23,51 @@ def curves(name: str, runs: dict[str, list[Run]]) -> str:
     return _picture(panels)
 
 
-def seconds(tasks: dict[str, dict[str, list[Run]]]) -> str:
+def seconds(tasks: dict[str, Groups]) -> str:
     """The curves of several tasks over seconds of a core, side by side."""
     return _picture([_against_seconds(name, runs) for name, runs in tasks.items()])
 
 
-def has_clock(runs: dict[str, list[Run]]) -> bool:
+def has_clock(runs: Groups) -> bool:
     """Return whether all runs of a task know when each of their points was reached."""
     return all("clock" in run for group in runs.values() for run in group)
 
 
-def _against_steps(name: str, runs: dict[str, list[Run]]) -> str:
-    lines: Lines = {
+def _estimates(runs: Groups) -> dict[str, list[Estimate]]:
+    """Of each contender the points that all its runs have."""
+    return {
         contender: [
-            (column[0][0], [score for _, score in column])
+            estimate([score for _, score in column])
             for column in zip(*(run["curve"] for run in group), strict=False)
         ]
         for contender, group in runs.items()
     }
-    steps = max(run["steps"] for group in runs.values() for run in group)
-    return _panel(name, lines, steps, f"{steps:,} steps")
 
 
-def _against_seconds(name: str, runs: dict[str, list[Run]]) -> str:
+def _against_steps(name: str, runs: Groups) -> str:
+    lines: Lines = {}
+    for contender, line in _estimates(runs).items():
+        steps = [step for step, _ in runs[contender][0]["curve"]]
+        lines[contender] = list(zip(steps, line, strict=False))
+    end = max(line[-1][0] for line in lines.values())
+    return _panel(name, lines, end, f"{end:,} steps")
+
+
+def _against_seconds(name: str, runs: Groups) -> str:
+    found = _estimates(runs)
     lines: Lines = {}
     for contender, group in runs.items():
-        times = zip(*(run["clock"] for run in group), strict=False)
-        scores = zip(*([score for _, score in run["curve"]] for run in group), strict=False)
-        lines[contender] = [
-            (statistics.fmean(clocks), list(column))
-            for clocks, column in zip(times, scores, strict=True)
-        ]
+        clocks = zip(*(run["clock"] for run in group), strict=False)
+        lines[contender] = list(zip(map(statistics.fmean, clocks), found[contender], strict=True))
     longest = max(line[-1][0] for line in lines.values())
     return _panel(name, lines, longest, f"{longest:.0f} seconds of one core")
 
 
 def _panel(name: str, lines: Lines, end: float, end_text: str) -> str:
     """The curves of one task."""
-    scores = [score for line in lines.values() for _, column in line for score in column]
+    published = TASKS[name].published
+    scores = [bound for line in lines.values() for _, score in line for bound in score]
+    scores += [published] if published is not None else []
     low, high = min(scores), max(scores)
     span = (high - low) or 1.0
 
@@ -80,11 +87,16 @@ def _panel(name: str, lines: Lines, end: float, end_text: str) -> str:
         f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="#ccc"/>'
         for value in (low, high)
     ]
+    if published is not None:
+        shapes.append(
+            f'<path d="M{LEFT} {y(published):.1f}H{WIDTH - RIGHT}" stroke="#777" '
+            'stroke-dasharray="4 4"/>'
+        )
     for i, (contender, line) in enumerate(lines.items()):
         color = COLORS[contender]
-        upper = [f"{x(place):.1f} {y(max(column)):.1f}" for place, column in line]
-        lower = [f"{x(place):.1f} {y(min(column)):.1f}" for place, column in line]
-        means = [f"{x(place):.1f} {y(statistics.fmean(column)):.1f}" for place, column in line]
+        upper = [f"{x(place):.1f} {y(score.high):.1f}" for place, score in line]
+        lower = [f"{x(place):.1f} {y(score.low):.1f}" for place, score in line]
+        means = [f"{x(place):.1f} {y(score.mean):.1f}" for place, score in line]
         shapes += [
             f'<path d="M{"L".join(upper + lower[::-1])}Z" fill="{color}" opacity=".15"/>',
             f'<path d="M{"L".join(means)}" fill="none" stroke="{color}" stroke-width="2"/>',

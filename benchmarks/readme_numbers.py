@@ -8,8 +8,9 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import learning_results
 import tables
-from side_by_side import OURS, PEER
+from learning_tasks import OURS, PEER
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
@@ -23,7 +24,7 @@ def main() -> None:
 
 def lines() -> str:
     """The numbers as a list, each with a link to what measured it."""
-    runs = json.loads((HERE / "results_learning.json").read_text())["runs"]
+    runs = learning_results.load(learning_results.FILE)
     solved = {
         contender: statistics.median(
             _seconds_until(run, SOLVED)

@@ -1,10 +1,14 @@
 """Learn beside Stable-Baselines3 with the same hyperparameters: returns over steps and seconds.
 
-    python benchmarks/side_by_side.py --json benchmarks/results_learning.json --jobs 2
+    python benchmarks/side_by_side.py --results FILE.jsonl --jobs 15 --seconds 540
 
 Every run is a process with one thread. After every `eval_every` steps it plays deterministic
 episodes, whose time does not count, nor does that of imports. Seconds are those of the processor,
-so other work on the machine changes little. Runs of tasks that are not named stay in the file.
+so other work on the machine changes little.
+
+The results are a line for each run; a run that they hold is not made again, so that a later call
+goes on. A run that the limit of `--seconds` cuts leaves the curve it has, and is made again only
+by a call that has more time for it.
 """
 
 from __future__ import annotations
@@ -13,152 +17,59 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
-from itertools import product
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-OURS, PEER = "sharpwave", "SB3"
-EPISODES = 10
+import learning_results
+from learning_results import Run
+from learning_tasks import OURS, PEER, TASKS, Task
 
-
-@dataclass(frozen=True)
-class Task:
-    """The task of the runs, and the settings of each.
-
-    Attributes:
-        shared: Options that have the same name and meaning on both sides.
-        ours: Our names of the others.
-        theirs: SB3's names of the same.
-        network: Widths of the hidden layers.
-    """
-
-    algorithm: str
-    env: str
-    steps: int
-    eval_every: int
-    network: tuple[int, ...] = (256, 256)
-    shared: dict[str, Any] = field(default_factory=dict)
-    ours: dict[str, Any] = field(default_factory=dict)
-    theirs: dict[str, Any] = field(default_factory=dict)
-
-
-def dqn(env: str, steps: int, target: int, fraction: float, final: float, **shared: Any) -> Task:
-    return Task(
-        "DQN",
-        env,
-        steps,
-        steps // 10,
-        shared={"exploration_fraction": fraction, "exploration_final_eps": final, **shared},
-        ours={"double_dqn": False, "target_update_freq": target, "max_grad_norm": 10},
-        theirs={"target_update_interval": target},
-    )
-
-
-def td3(env: str, steps: int, network: tuple[int, ...], **shared: Any) -> Task:
-    return Task("TD3", env, steps, steps // 10, network, shared, ours={"exploration_noise": 0.1})
-
-
-TASKS = {
-    "PPO CartPole": Task(
-        "PPO",
-        "CartPole-v1",
-        100_000,
-        5_000,
-        (64, 64),
-        shared={
-            "n_steps": 32,
-            "batch_size": 256,
-            "n_epochs": 20,
-            "gamma": 0.98,
-            "gae_lambda": 0.8,
-            "ent_coef": 0.0,
-        },
-        # Our loss of values has a factor of one half.
-        ours={
-            "n_envs": 8,
-            "vf_coef": 1.0,
-            "learning_rate": "linear(1e-3)",
-            "clip_eps": "linear(0.2)",
-            "anneal_lr": False,
-        },
-        theirs={
-            "vf_coef": 0.5,
-            "learning_rate": lambda remaining: 1e-3 * remaining,
-            "clip_range": lambda remaining: 0.2 * remaining,
-        },
-    ),
-    "DQN CartPole": dqn(
-        "CartPole-v1",
-        50_000,
-        target=10,
-        fraction=0.16,
-        final=0.04,
-        learning_rate=2.3e-3,
-        batch_size=64,
-        buffer_size=100_000,
-        learning_starts=1000,
-        train_freq=256,
-        gradient_steps=128,
-    ),
-    "DQN LunarLander": dqn(
-        "LunarLander-v3",
-        100_000,
-        target=250,
-        fraction=0.12,
-        final=0.1,
-        learning_rate=6.3e-4,
-        batch_size=128,
-        buffer_size=50_000,
-        learning_starts=200,
-        train_freq=4,
-        gradient_steps=-1,
-    ),
-    "SAC Pendulum": Task("SAC", "Pendulum-v1", 10_000, 1000, shared={"learning_rate": 1e-3}),
-    "SAC HalfCheetah": Task(
-        "SAC", "HalfCheetah-v5", 25_000, 2500, shared={"learning_starts": 2500}
-    ),
-    "TD3 Pendulum": td3(
-        "Pendulum-v1",
-        10_000,
-        (400, 300),
-        learning_rate=1e-3,
-        gamma=0.98,
-        buffer_size=200_000,
-        learning_starts=1000,
-    ),
-    "TD3 Hopper": td3("Hopper-v5", 50_000, (256, 256), learning_rate=3e-4, learning_starts=5000),
-}
+ROUNDS = (0, 3, 5, 10)
+"""Every task has so many seeds before one of them gets more."""
+GRACE = 30.0
+"""Seconds from the limit until a run that did not stop is killed."""
 
 
 @dataclass
 class Curve:
-    """Scores while a run goes on, and how long it had learned until then."""
+    """Scores while a run goes on, and how long it had learned until then.
+
+    Attributes:
+        every: Steps between two scores.
+        until: Time at which the run is cut.
+    """
 
     every: int
-    score: Callable[[], float]
+    until: float
+    score: Callable[[], float] = float
     points: list[tuple[int, float]] = field(default_factory=list)
     clock: list[float] = field(default_factory=list)
     began: float = 0.0
+    reached: int = 0
 
     def start(self) -> None:
         """Begin to count seconds."""
         self.began = time.process_time()
 
     def at(self, step: int) -> bool:
-        """Score where it is time to; True, so that the run goes on."""
+        """Score where it is time to; whether the run goes on."""
+        self.reached = step
         if step // self.every > len(self.points):
             paused = time.process_time()
             self.clock.append(paused - self.began)
             self.points.append((step, float(self.score())))
             self.began += time.process_time() - paused
-        return True
+        return time.time() < self.until
 
 
 def learn_ours(task: Task, seed: int, curve: Curve) -> None:
@@ -172,82 +83,72 @@ def learn_ours(task: Task, seed: int, curve: Curve) -> None:
         def on_step(self, *, step: int, **_: Any) -> bool:
             return curve.at(step)
 
-    learns_from_replay = task.algorithm != "PPO"
-    options = {"learning_starts": 100} if learns_from_replay else {}
-    options |= {"threads": 1, **task.shared, **task.ours}
+    options = {"n_envs": task.n_envs, "hidden": task.network, "threads": 1, **task.options(OURS)}
+    if task.normalized:
+        options |= {"normalize_obs": True, "normalize_rewards": True}
     curve.start()
-    algorithm = getattr(sw, task.algorithm)(task.env, seed=seed, hidden=task.network, **options)
-    curve.score = lambda: algorithm.evaluate(EPISODES).mean
-    algorithm.train(task.steps, callbacks=WatchSteps() if learns_from_replay else Watch())
+    algorithm = getattr(sw, task.algorithm)(task.env, seed=seed, **options)
+    curve.score = lambda: algorithm.evaluate(task.episodes).mean
+    algorithm.train(task.steps, callbacks=WatchSteps() if task.learns_from_replay else Watch())
 
 
 def learn_theirs(task: Task, seed: int, curve: Curve) -> None:
     import gymnasium as gym
     import numpy as np
+    import sb3_contrib
     import stable_baselines3 as sb3
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
-    from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.noise import NormalActionNoise
+    from stable_baselines3.common.vec_env import VecNormalize
 
-    options = {"learning_starts": 100} if task.algorithm != "PPO" else {}
-    options |= {**task.shared, **task.theirs}
+    options = task.options(PEER)
     if task.algorithm == "TD3":
         dim = gym.make(task.env).action_space.shape[0]
         options["action_noise"] = NormalActionNoise(np.zeros(dim), 0.1 * np.ones(dim))
+    policy = {"net_arch": list(task.network), **options.pop("policy_kwargs", {})}
     curve.start()
-    n_envs = task.ours.get("n_envs", 1)
-    algorithm = getattr(sb3, task.algorithm)(
-        "MlpPolicy",
-        make_vec_env(task.env, n_envs, seed=seed),
-        seed=seed,
-        policy_kwargs={"net_arch": list(task.network)},
-        device="cpu",
-        **options,
+    env = make_vec_env(task.env, task.n_envs, seed=seed)
+    played = make_vec_env(task.env, 1, seed=seed + 1000)
+    if task.normalized:
+        env = VecNormalize(env, gamma=options.get("gamma", 0.99))
+        played = VecNormalize(played, training=False, norm_reward=False)
+        played.obs_rms = env.obs_rms
+    library = sb3 if hasattr(sb3, task.algorithm) else sb3_contrib
+    algorithm = getattr(library, task.algorithm)(
+        "MlpPolicy", env, seed=seed, policy_kwargs=policy, device="cpu", **options
     )
-    played = Monitor(gym.make(task.env))
-    played.reset(seed=seed + 1000)
-    curve.score = lambda: evaluate_policy(algorithm, played, EPISODES)[0]
+    curve.score = lambda: evaluate_policy(algorithm, played, task.episodes)[0]
     algorithm.learn(task.steps, callback=lambda names, _: curve.at(names["self"].num_timesteps))
 
 
 LEARN = {OURS: learn_ours, PEER: learn_theirs}
 
 
-def run_one(name: str, contender: str, seed: int) -> dict[str, Any]:
-    """Learn once; the curve and the speed."""
+def run_one(name: str, contender: str, seed: int, seconds: float) -> Run:
+    """Learn once, for so long at most; the curve and the speed."""
     import torch
 
+    began = time.time()
     torch.set_num_threads(1)
     task = TASKS[name]
-    curve = Curve(task.eval_every, float)
+    curve = Curve(task.eval_every, began + seconds)
     LEARN[contender](task, seed, curve)
-    seconds = time.process_time() - curve.began
+    spent = time.process_time() - curve.began
     return {
         "task": name,
         "contender": contender,
         "seed": seed,
         "steps": task.steps,
+        "reached": min(curve.reached, task.steps),
         "curve": curve.points,
         "clock": curve.clock,
-        "seconds": seconds,
-        "sps": task.steps / seconds,
+        "seconds": spent,
+        "sps": curve.reached / spent,
+        "wall": time.time() - began,
+        "given": seconds if seconds < float("inf") else None,
         "machine": machine(),
     }
-
-
-def run_apart(name: str, seed: int, contender: str) -> dict[str, Any] | None:
-    """The same in a process of its own."""
-    command = [sys.executable, __file__, "--one", name, contender, str(seed)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"{name}, {contender}, seed {seed} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
-        return None
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    last = ", ".join(f"{value:.0f}" for _, value in found["curve"])
-    print(f"{name:16} {contender:9} seed {seed}: {found['sps']:7.0f} steps/s; {last}", flush=True)
-    return found
 
 
 def machine() -> str:
@@ -261,38 +162,122 @@ def machine() -> str:
     return f"{date.today()}: {name}, {os.cpu_count()} cores, torch {torch.__version__}"
 
 
-def runs_of(path: Path | None) -> list[dict[str, Any]]:
-    """The runs that a file holds already."""
-    if path is None or not path.exists():
-        return []
-    runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"]
-    return runs
+class Piece(NamedTuple):
+    """One run of the grid."""
+
+    task: str
+    contender: str
+    seed: int
 
 
-def place(run: dict[str, Any]) -> tuple[int, str, int]:
-    """Order of a run in the file."""
-    return list(TASKS).index(run["task"]), run["contender"], run["seed"]
+def pieces(tasks: list[str], seeds: int) -> Iterator[Piece]:
+    """All runs: of every task the first seeds, then the next ones."""
+    for first, end in pairwise(ROUNDS):
+        for name in tasks:
+            for seed in range(first, min(end, seeds, TASKS[name].seeds)):
+                yield from (Piece(name, contender, seed) for contender in (PEER, OURS))
+
+
+class Grid:
+    """The pieces that are left, of which it says the next one that is worth its time."""
+
+    def __init__(self, left: list[Piece], results: Path | None, seconds: float) -> None:
+        self.results = results
+        self.limit = seconds
+        self.until = time.time() + seconds
+        self.runs = learning_results.load(results) if results else []
+        if results:
+            learning_results.save(results, self.runs)
+        self.left = [piece for piece in left if not self._is_done(piece)]
+        self._lock = threading.Lock()
+
+    def work(self) -> None:
+        """Make runs one after another, until none is left for the time there is."""
+        while (piece := self._next()) is not None:
+            found = run_apart(piece, self.until - time.time())
+            if found is not None:
+                with self._lock:
+                    self.runs.append(found)
+                    if self.results:
+                        learning_results.append(self.results, found)
+
+    def _next(self) -> Piece | None:
+        with self._lock:
+            for piece in self.left:
+                if self._is_worth_it(piece, self.until - time.time()):
+                    self.left.remove(piece)
+                    return piece
+            return None
+
+    def _is_worth_it(self, piece: Piece, seconds: float) -> bool:
+        """True where a run ends in the time left, or would be cut in any and has half of it."""
+        expected = self._expected(piece)
+        return expected < seconds or (expected > 0.9 * self.limit and seconds > self.limit / 2)
+
+    def _expected(self, piece: Piece) -> float:
+        """Seconds that a run takes, by the others of its kind."""
+        kind = (piece.task, piece.contender)
+        speeds = [
+            run["wall"] / run["reached"]
+            for run in self.runs
+            if (run["task"], run["contender"]) == kind and run.get("wall") and run["reached"]
+        ]
+        return TASKS[piece.task].steps * statistics.median(speeds) if speeds else float("inf")
+
+    def _is_done(self, piece: Piece) -> bool:
+        task = TASKS[piece.task]
+        for run in self.runs:
+            if (run["task"], run["contender"], run["seed"]) == piece and run["steps"] == task.steps:
+                cut = run["reached"] < task.steps
+                return not cut or self.limit < 1.2 * run["given"]
+        return False
+
+
+def run_apart(piece: Piece, seconds: float) -> Run | None:
+    """Make a run in a process of its own."""
+    command = [sys.executable, __file__, "--one", *map(str, piece), "--seconds", str(seconds)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    limit = seconds + GRACE if seconds < float("inf") else None
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=limit
+        )
+    except subprocess.TimeoutExpired:
+        print(f"{piece.task}, {piece.contender}, seed {piece.seed} did not stop", file=sys.stderr)
+        return None
+    if done.returncode:
+        print(f"{piece} failed:\n{done.stderr[-2000:]}", file=sys.stderr, flush=True)
+        return None
+    found: Run = json.loads(done.stdout.splitlines()[-1])
+    scores = ", ".join(f"{value:.0f}" for _, value in found["curve"][-5:])
+    cut = "" if found["reached"] == found["steps"] else f" (cut after {found['reached']:,} steps)"
+    print(
+        f"{piece.task:18} {piece.contender:9} seed {piece.seed}: {found['sps']:7.0f} steps/s; "
+        f"{scores}{cut}",
+        flush=True,
+    )
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", nargs=3, metavar=("TASK", "CONTENDER", "SEED"))
-    parser.add_argument("--tasks", nargs="*", default=list(TASKS))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=TASKS, metavar="TASK")
+    parser.add_argument("--seeds", type=int, default=ROUNDS[-1], help="at most, of each task")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="until runs are cut")
+    parser.add_argument("--results", type=Path, help="file of the runs there are")
     arguments = parser.parse_args()
     if arguments.one:
         name, contender, seed = arguments.one
-        print(json.dumps(run_one(name, contender, int(seed))))
+        print(json.dumps(run_one(name, contender, int(seed), arguments.seconds)))
         return
-    jobs = product(arguments.tasks, range(arguments.seeds), (OURS, PEER))
-    runs = [run for run in runs_of(arguments.json) if run["task"] not in arguments.tasks]
+    asked = list(pieces(arguments.tasks, arguments.seeds))
+    grid = Grid(asked, arguments.results, arguments.seconds)
+    print(f"{len(grid.left)} of {len(asked)} runs are left", flush=True)
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for found in as_completed(pool.submit(run_apart, *job) for job in jobs):
-            runs += [run for run in (found.result(),) if run is not None]
-            if arguments.json:
-                arguments.json.write_text(json.dumps({"runs": sorted(runs, key=place)}) + "\n")
+        for worker in [pool.submit(grid.work) for _ in range(arguments.jobs)]:
+            worker.result()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 LIMIT = 500
 SUFFIXES = {".py", ".cpp", ".hpp", ".inl", ".md", ".txt", ".json", ".toml"}
-GENERATED = ("src/sharpwave/_native.pyi", "benchmarks/results*.json")
+GENERATED = ("src/sharpwave/_native.pyi", "benchmarks/results*.json*")
 GROWING = ("CHANGELOG.md",)
 
 
