@@ -97,7 +97,7 @@ class _Memory:
             given = getattr(batch, name)
             if name in self._copied:
                 _each(_copy, column, given)
-            elif _addresses(column) != _addresses(given):
+            elif _places(column) != _places(given):
                 moved[name] = _each(torch.clone, given)
         if moved:
             self._copied |= moved.keys()
@@ -197,11 +197,11 @@ def _copy(mine: torch.Tensor, theirs: torch.Tensor) -> None:
 
 def _form(batch: Any) -> list[Any]:
     return [
-        (name, path, leaf.shape, leaf.stride(), leaf.dtype)
+        (name, path, leaf.shape, leaf.dtype)
         for name, column in _columns(batch).items()
         for path, leaf in leaves(column)
     ]
 
 
-def _addresses(column: Any) -> list[int]:
-    return [leaf.data_ptr() for _, leaf in leaves(column)]
+def _places(column: Any) -> list[Any]:
+    return [(leaf.data_ptr(), leaf.stride()) for _, leaf in leaves(column)]
