@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,11 +20,17 @@ __all__ = ["PlainPolicy"]
 
 NETWORKS = (("policy", "actor."), ("policy", "net."), ("actor", "net."), ("q_network", ""))
 """Networks that choose actions, and how the names of their layers begin."""
+SELU_SCALE, SELU_ALPHA = np.float32(1.0507009873554805), np.float32(1.6732632423543772)
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0),
     "leaky_relu": lambda x: np.where(x > 0, x, x * np.float32(0.01)),
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "selu": lambda x: SELU_SCALE * np.where(x > 0, x, SELU_ALPHA * np.expm1(np.minimum(x, 0))),
+    "gelu": lambda x: (
+        x * np.array([math.erfc(-z * math.sqrt(0.5)) / 2 for z in x.flat], x.dtype).reshape(x.shape)
+    ),
+    "silu": lambda x: x / (1 + np.exp(-np.maximum(x, -80))),
 }
 
 
@@ -146,7 +153,8 @@ def _form_of(space: spaces.Space[Any], action_map: Any) -> dict[str, Any]:
     none = np.zeros(0)
     form: dict[str, Any] = dict.fromkeys(("bias", "factor", "low", "high", "start"), none)
     if isinstance(space, spaces.Box):
-        low, high = (np.asarray(x, np.float64).reshape(-1) for x in (space.low, space.high))
+        ends = action_map if isinstance(action_map, ActionMap) else space
+        low, high = (np.asarray(x, np.float64).reshape(-1) for x in (ends.low, ends.high))
         squash = not isinstance(action_map, ActionMap) or action_map.squash
         half = (high / 2 - low / 2, low / 2 + high / 2) if squash else (none, none)
         bounds = {"low": low, "high": high, "factor": half[0], "bias": half[1]}

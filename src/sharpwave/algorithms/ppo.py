@@ -28,6 +28,7 @@ class PPOConfig(ClippedConfig, OnPolicyConfig):
     """Replay gradient steps, and steps in environments on the device, as CUDA graphs. None does so
     on CUDA, unless the network is your own."""
 
+    aliases: ClassVar[dict[str, str]] = {**OnPolicyConfig.aliases, **ClippedConfig.aliases}
     divided: ClassVar[tuple[str, ...]] = ("n_envs", "batch_size")
 
 
@@ -86,7 +87,8 @@ class PPOLearner(PolicyLearner):
 
     def minibatches(self, batch: OnPolicyBatch) -> Iterable[Tensor | None]:
         """The rows of each gradient step of an epoch; None stands for all."""
-        return batch.shuffled(self.config.batch_size, self.generator)
+        rows = self.config.minibatch_of(batch.log_probs.numel())
+        return batch.shuffled(rows, self.generator)
 
     def step(self, batch: OnPolicyBatch, rows: Tensor | None) -> Tensor:
         """One gradient step on some rows of the batch; its metrics, which `measured` names."""

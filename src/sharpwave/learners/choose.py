@@ -89,7 +89,7 @@ def choose(
     changed = next(_changes(kind, _ours(kind) if twin is None else twin.definition), None)
     why_not_act = changed or _why_not_act(config, device, given, twin)
     reason = against or why_not_act or _why_not(facade, config, twin, ranks)
-    reason = reason or why_not_native(observation_space, action_space, activation=config.activation)
+    reason = reason or why_not_native(observation_space, action_space)
     if config.backend == "native" and reason is not None:
         raise ValueError(f"backend must be 'auto' or 'torch' here, got 'native': {reason}")
     if config.backend == "torch":
@@ -161,9 +161,10 @@ def _why_not_act(
     own = next((name for name, network in given.items() if network is not None), None)
     if own is not None:
         return f"{own} is a network of its own"
-    for option in () if twin is None else twin.native.not_known:
+    for not_known in () if twin is None else twin.native.not_known:
+        option, _, refused = not_known.partition("=")
         value = getattr(config, option, None)
-        if value:
+        if value == refused if refused else value:
             return f"{option} is on" if value is True else f"{option} is {value!r}"
     return None
 
