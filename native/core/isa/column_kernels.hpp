@@ -2,7 +2,10 @@
 // a layer without being packed or turned.
 #pragma once
 
+#include <array>
 #include <cstddef>
+
+#include "core/isa/activation.hpp"
 
 namespace sharpwave {
 
@@ -17,11 +20,9 @@ struct DenseColumns {
 };
 
 struct ColumnKernels {
-  void (*dense_identity)(const DenseColumns& layer);
-  void (*dense_tanh)(const DenseColumns& layer);
-  void (*dense_relu)(const DenseColumns& layer);
-  void (*dense_leaky_relu)(const DenseColumns& layer);
-  void (*dense_elu)(const DenseColumns& layer);
+  using Dense = void (*)(const DenseColumns& layer);
+  Dense dense_identity;
+  std::array<Dense, kNumActivations> dense_activations;
 };
 
 }  // namespace sharpwave

@@ -1,7 +1,10 @@
 // Kernels of native/core/learn: matrix products, activations and optimizers in float32.
 #pragma once
 
+#include <array>
 #include <cstddef>
+
+#include "core/isa/activation.hpp"
 
 namespace sharpwave {
 
@@ -37,17 +40,15 @@ struct LearnKernels {
   // `work` has at least product_work() floats.
   void (*product)(const Product& product, float* work);
   std::size_t (*product_work)(std::size_t k);
-  // x [n_rows, n] + bias [n], then the activation, in place.
-  void (*bias_identity)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
-  void (*bias_tanh)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
-  void (*bias_relu)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
-  void (*bias_leaky_relu)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
-  void (*bias_elu)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
-  // grad *= derivative of the activation whose output is `y`.
-  void (*tanh_backward)(float* grad, const float* y, std::size_t n);
-  void (*relu_backward)(float* grad, const float* y, std::size_t n);
-  void (*leaky_relu_backward)(float* grad, const float* y, std::size_t n);
-  void (*elu_backward)(float* grad, const float* y, std::size_t n);
+  // x [n_rows, n] + bias [n], then the activation, in place. Where keeps_slope(), `slopes`
+  // [n_rows, n] receives the derivatives, otherwise it may be null.
+  using BiasActivation = void (*)(float* x, const float* bias, float* slopes, std::size_t n_rows,
+                                  std::size_t n);
+  BiasActivation bias_identity;
+  std::array<BiasActivation, kNumActivations> bias_activations;
+  // grad *= derivative of the activation, given its slopes where keeps_slope(), else its outputs.
+  using ActivationBackward = void (*)(float* grad, const float* left, std::size_t n);
+  std::array<ActivationBackward, kNumActivations> activation_backwards;
   // sums [n] += columns of x [n_rows, n].
   void (*add_columns)(float* sums, const float* x, std::size_t n_rows, std::size_t n);
   // sums += x

@@ -27,6 +27,7 @@ namespace {
 #include "core/isa/rows.inl"
 #include "core/isa/checksum.inl"
 #include "core/isa/product.inl"
+#include "core/isa/activations.inl"
 #include "core/isa/learn.inl"
 #include "core/isa/policy.inl"
 #include "core/isa/columns.inl"
@@ -72,23 +73,21 @@ constexpr RowsKernels rows_table() { return {gather_rows, scatter_rows}; }
 constexpr ChecksumKernels checksum_table() { return {crc32c_kernel}; }
 
 constexpr LearnKernels learn_table() {
-  return {product,
-          product_work,
-          bias_activation<Identity>,
-          bias_activation<Tanh>,
-          bias_activation<Relu>,
-          bias_activation<LeakyRelu>,
-          bias_activation<Elu>,
-          tanh_backward,
-          relu_backward,
-          leaky_relu_backward,
-          elu_backward,
-          add_columns,
-          add,
-          sum_of_squares,
-          scale,
-          adam,
-          rmsprop};
+  return {
+      product,
+      product_work,
+      bias_activation<Identity>,
+      {bias_activation<Tanh>, bias_activation<Relu>, bias_activation<LeakyRelu>,
+       bias_activation<Elu>, bias_activation<Selu>, bias_activation<Gelu>, bias_activation<Silu>},
+      {activation_backward<Tanh>, activation_backward<Relu>, activation_backward<LeakyRelu>,
+       activation_backward<Elu>, activation_backward<Selu>, activation_backward<Gelu>,
+       activation_backward<Silu>},
+      add_columns,
+      add,
+      sum_of_squares,
+      scale,
+      adam,
+      rmsprop};
 }
 
 constexpr PolicyKernels policy_table() {
@@ -109,8 +108,9 @@ constexpr EnvTable env_table() {
 }
 
 constexpr ColumnKernels column_table() {
-  return {dense_columns<Identity>, dense_columns<Tanh>, dense_columns<Relu>,
-          dense_columns<LeakyRelu>, dense_columns<Elu>};
+  return {dense_columns<Identity>,
+          {dense_columns<Tanh>, dense_columns<Relu>, dense_columns<LeakyRelu>, dense_columns<Elu>,
+           dense_columns<Selu>, dense_columns<Gelu>, dense_columns<Silu>}};
 }
 
 }  // namespace

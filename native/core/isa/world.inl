@@ -29,8 +29,6 @@ inline void for_vectors(std::size_t n, F f) {
       [rest](float* to, Vector<float> v) { store_part(to, v, rest); });
 }
 
-inline Vector<float> sigmoid_of(Vector<float> x) { return 1.0f / (1.0f + exp_of<float>(-x)); }
-
 inline float inverse_rms(const float* x, std::size_t n) {
   Vector<float> sum = {};
   for_vectors(n, [&](std::size_t i, auto get, auto) {

@@ -25,7 +25,8 @@ void DeterministicActor::backward(const float* parameters, const float* obs, std
                                   DeterministicPass* pass) const {
   pass->output_grad.reshape(n, n_actions());
   std::copy_n(action_grad, n * n_actions(), pass->output_grad.data());
-  kernels().learn.tanh_backward(pass->output_grad.data(), pass->actions.data(), n * n_actions());
+  kernels().learn.activation_backwards[index_of(Activation::tanh)](
+      pass->output_grad.data(), pass->actions.data(), n * n_actions());
   network_.backward(parameters, obs, n, pass->output_grad.data(), {gradient, add, nullptr},
                     &pass->memory);
 }

@@ -1,7 +1,9 @@
 #include "core/learn/mlp.hpp"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "core/isa/kernels.hpp"
@@ -9,60 +11,17 @@
 namespace sharpwave {
 namespace {
 
-auto bias_kernel(Activation activation) {
-  const LearnKernels& learn = kernels().learn;
-  switch (activation) {
-    case Activation::tanh:
-      return learn.bias_tanh;
-    case Activation::relu:
-      return learn.bias_relu;
-    case Activation::leaky_relu:
-      return learn.bias_leaky_relu;
-    case Activation::elu:
-      return learn.bias_elu;
-  }
-  __builtin_unreachable();
-}
-
-auto backward_kernel(Activation activation) {
-  const LearnKernels& learn = kernels().learn;
-  switch (activation) {
-    case Activation::tanh:
-      return learn.tanh_backward;
-    case Activation::relu:
-      return learn.relu_backward;
-    case Activation::leaky_relu:
-      return learn.leaky_relu_backward;
-    case Activation::elu:
-      return learn.elu_backward;
-  }
-  __builtin_unreachable();
-}
-
-auto dense_kernel(Activation activation) {
-  const ColumnKernels& columns = kernels().columns;
-  switch (activation) {
-    case Activation::tanh:
-      return columns.dense_tanh;
-    case Activation::relu:
-      return columns.dense_relu;
-    case Activation::leaky_relu:
-      return columns.dense_leaky_relu;
-    case Activation::elu:
-      return columns.dense_elu;
-  }
-  __builtin_unreachable();
-}
+constexpr std::array<std::string_view, kNumActivations> kNames = {
+    "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu"};
 
 }  // namespace
 
 Activation activation_of(const std::string& name) {
-  if (name == "tanh") return Activation::tanh;
-  if (name == "relu") return Activation::relu;
-  if (name == "leaky_relu") return Activation::leaky_relu;
-  if (name == "elu") return Activation::elu;
-  throw std::invalid_argument("activation must be 'tanh', 'relu', 'leaky_relu' or 'elu', got '" +
-                              name + "'");
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found != kNames.end()) return static_cast<Activation>(found - kNames.begin());
+  std::string known;
+  for (const std::string_view one : kNames) known += (known.empty() ? "" : ", ") + std::string(one);
+  throw std::invalid_argument("activation must be one of " + known + ", got '" + name + "'");
 }
 
 std::vector<std::size_t> layer_sizes(std::size_t n_inputs, const std::vector<std::size_t>& hidden,
@@ -106,16 +65,24 @@ MatrixView Mlp::weight(const float* parameters, std::size_t layer) const {
   return is_stacked_ ? MatrixView{data, 1, out} : MatrixView{data, in, 1};
 }
 
-void Mlp::activate(float* x, const float* bias, std::size_t n_rows, std::size_t layer) const {
-  const auto apply =
-      layer >= n_activated_ ? kernels().learn.bias_identity : bias_kernel(activation_);
-  apply(x, bias, n_rows, sizes_[layer + 1]);
+void Mlp::activate(const float* bias, std::size_t layer, MlpMemory* memory) const {
+  const LearnKernels& learn = kernels().learn;
+  Matrix& output = memory->outputs[layer];
+  const std::size_t n_rows = output.n_rows(), n = output.n_columns();
+  if (layer >= n_activated_) return learn.bias_identity(output.data(), bias, nullptr, n_rows, n);
+  float* slopes = nullptr;
+  if (keeps_slope(activation_)) {
+    memory->slopes[layer].reshape(n_rows, n);
+    slopes = memory->slopes[layer].data();
+  }
+  learn.bias_activations[index_of(activation_)](output.data(), bias, slopes, n_rows, n);
 }
 
 const Matrix& Mlp::forward(const float* parameters, const float* x, std::size_t n_rows,
                            MlpMemory* memory) const {
   const LearnKernels& learn = kernels().learn;
   memory->outputs.resize(n_layers());
+  memory->slopes.resize(keeps_slope(activation_) ? n_activated_ : 0);
   for (std::size_t layer = 0; layer < n_layers(); ++layer) {
     const std::size_t in = sizes_[layer], out = sizes_[layer + 1];
     const float* from = layer == 0 ? x : memory->outputs[layer - 1].data();
@@ -132,7 +99,7 @@ const Matrix& Mlp::forward(const float* parameters, const float* x, std::size_t 
                           .c_row = out,
                           .add = false};
     learn.product(product, memory->work.data());
-    activate(output.data(), parameters + biases_[layer], n_rows, layer);
+    activate(parameters + biases_[layer], layer, memory);
   }
   return memory->outputs.back();
 }
@@ -140,7 +107,7 @@ const Matrix& Mlp::forward(const float* parameters, const float* x, std::size_t 
 const Matrix& Mlp::forward_columns(const float* parameters, const Matrix& x,
                                    MlpMemory* memory) const {
   const ColumnKernels& columns = kernels().columns;
-  const auto hidden = dense_kernel(activation_);
+  const auto hidden = columns.dense_activations[index_of(activation_)];
   memory->outputs.resize(n_layers());
   const Matrix* from = &x;
   for (std::size_t layer = 0; layer < n_layers(); ++layer) {
@@ -162,11 +129,12 @@ const Matrix& Mlp::forward_columns(const float* parameters, const Matrix& x,
 void Mlp::backward(const float* parameters, const float* x, std::size_t n_rows, float* output_grad,
                    const MlpGradients& gradients, MlpMemory* memory, Team* team) const {
   const LearnKernels& learn = kernels().learn;
-  const auto back = backward_kernel(activation_);
+  const auto back = learn.activation_backwards[index_of(activation_)];
+  const std::vector<Matrix>& left = keeps_slope(activation_) ? memory->slopes : memory->outputs;
   float* grad = output_grad;
   for (std::size_t layer = n_layers(); layer-- > 0;) {
     const std::size_t in = sizes_[layer], out = sizes_[layer + 1];
-    if (layer < n_activated_) back(grad, memory->outputs[layer].data(), n_rows * out);
+    if (layer < n_activated_) back(grad, left[layer].data(), n_rows * out);
     const float* from = layer == 0 ? x : memory->outputs[layer - 1].data();
     const auto to_weights = [&] {
       add_layer_gradient(from, n_rows, grad, layer, gradients, &memory->other_work);
@@ -226,9 +194,11 @@ void Mlp::add_layer_gradient(const float* x, std::size_t n_rows, const float* ou
 }
 
 void Mlp::keep_rows(const std::size_t* rows, std::size_t n, MlpMemory* memory) const {
-  for (Matrix& output : memory->outputs) {
-    for (std::size_t i = 0; i < n; ++i) {
-      if (rows[i] != i) std::copy_n(output.row(rows[i]), output.n_columns(), output.row(i));
+  for (std::vector<Matrix>* kept : {&memory->outputs, &memory->slopes}) {
+    for (Matrix& matrix : *kept) {
+      for (std::size_t i = 0; i < n; ++i) {
+        if (rows[i] != i) std::copy_n(matrix.row(rows[i]), matrix.n_columns(), matrix.row(i));
+      }
     }
   }
 }

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,9 +13,6 @@
 #include "core/learn/team.hpp"
 
 namespace sharpwave {
-
-// Those whose slope can be told from their output, which is all that a forward pass leaves behind.
-enum class Activation : std::uint8_t { tanh, relu, leaky_relu, elu };
 
 // By the name that a configuration gives it.
 Activation activation_of(const std::string& name);
@@ -28,6 +24,7 @@ std::vector<std::size_t> layer_sizes(std::size_t n_inputs, const std::vector<std
 // What passes leave behind for the passes after them.
 struct MlpMemory {
   std::vector<Matrix> outputs;  // of every layer, after its activation
+  std::vector<Matrix> slopes;   // of activations where keeps_slope()
   Matrix grad, next_grad;
   Matrix work, other_work;
 };
@@ -80,7 +77,7 @@ class Mlp {
   MatrixView weight(const float* parameters, std::size_t layer) const;
   void add_layer_gradient(const float* x, std::size_t n_rows, const float* output_grad,
                           std::size_t layer, const MlpGradients& gradients, Matrix* work) const;
-  void activate(float* x, const float* bias, std::size_t n_rows, std::size_t layer) const;
+  void activate(const float* bias, std::size_t layer, MlpMemory* memory) const;
 
   std::vector<std::size_t> sizes_;
   std::vector<std::size_t> weights_, biases_;  // where they start

@@ -115,6 +115,9 @@ C_ACTIVATIONS = {
     "relu": "x > 0 ? x : 0",
     "leaky_relu": "x > 0 ? x : 0.01f * x",
     "elu": "x > 0 ? x : expm1f(x)",
+    "selu": "1.05070099f * (x > 0 ? x : 1.67326324f * expm1f(x))",
+    "gelu": "0.5f * x * erfcf(-0.707106781f * x)",
+    "silu": "x / (1 + expf(-x))",
 }
 C_SOURCE = """\
 /* {about}. C99; link with -lm. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,11 +20,17 @@ __all__ = ["PlainPolicy"]
 
 NETWORKS = (("policy", "actor."), ("policy", "net."), ("actor", "net."), ("q_network", ""))
 """Networks that choose actions, and how the names of their layers begin."""
+SELU_SCALE, SELU_ALPHA = np.float32(1.0507009873554805), np.float32(1.6732632423543772)
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0),
     "leaky_relu": lambda x: np.where(x > 0, x, x * np.float32(0.01)),
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "selu": lambda x: SELU_SCALE * np.where(x > 0, x, SELU_ALPHA * np.expm1(np.minimum(x, 0))),
+    "gelu": lambda x: (
+        x * np.array([math.erfc(-z * math.sqrt(0.5)) / 2 for z in x.flat], x.dtype).reshape(x.shape)
+    ),
+    "silu": lambda x: x / (1 + np.exp(-np.maximum(x, -80))),
 }
 
 

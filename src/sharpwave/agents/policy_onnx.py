@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,15 @@ from sharpwave.core.optional import require
 
 __all__ = ["onnx_model"]
 
-OPERATORS = {"tanh": "Tanh", "relu": "Relu", "leaky_relu": "LeakyRelu", "elu": "Elu"}
+OPERATORS = {
+    "tanh": "Tanh",
+    "relu": "Relu",
+    "leaky_relu": "LeakyRelu",
+    "elu": "Elu",
+    "selu": "Selu",
+    "silu": "Sigmoid",
+}
+"""Operators of activations; that of SiLU is the factor of its input."""
 OPSET, IR_VERSION = 17, 8
 """Versions that runtimes have known since 2022."""
 
@@ -63,7 +72,7 @@ def onnx_model(policy: PlainPolicy, about: str) -> bytes:
     for i, (weight, bias) in enumerate(policy.layers):
         x = graph.add("Gemm", x, graph.constant(weight), graph.constant(bias), transB=1)
         if i < len(policy.layers) - 1:
-            x = graph.add(OPERATORS[policy.activation], x)
+            x = _activated(graph, policy.activation, x)
     graph.nodes.append(onnx.helper.make_node("Identity", [_chosen(graph, policy, x)], ["actions"]))
     dtype = onnx.TensorProto.FLOAT if policy.actions == "box" else onnx.TensorProto.INT64
     n_actions = len(policy.options) if policy.actions == "choices" else policy.options[0]
@@ -82,6 +91,15 @@ def onnx_model(policy: PlainPolicy, about: str) -> bytes:
     )
     onnx.checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString())
+
+
+def _activated(graph: _Graph, activation: str, x: str) -> str:
+    if activation == "gelu":  # for which newer versions have an operator
+        scaled = graph.add("Mul", x, graph.constant(np.float32(math.sqrt(0.5))))
+        twice = graph.add("Add", graph.add("Erf", scaled), graph.constant(np.float32(1)))
+        return graph.add("Mul", graph.add("Mul", x, twice), graph.constant(np.float32(0.5)))
+    found = graph.add(OPERATORS[activation], x)
+    return graph.add("Mul", x, found) if activation == "silu" else found
 
 
 def _chosen(graph: _Graph, policy: PlainPolicy, x: str) -> str:

@@ -40,7 +40,7 @@ class NativeCollector:
         n_actions: Number of actions, of continuous ones their size; checked where it is given.
         n_steps: Steps of each environment in a rollout.
         hidden: Widths of the hidden layers of actor and critic; a number stands for two of it.
-        activation: "tanh" or "relu".
+        activation: By its name in a configuration.
         seed: Seed of weights, environments and actions.
         gamma: Discount.
         gae_lambda: λ of the advantages.

@@ -33,7 +33,7 @@ class NativeRollouts:
         weights: [n_parameters] memory of the policy, which the learner changes.
         hidden: Widths of the actor's hidden layers.
         critic_hidden: Widths of the critic's.
-        activation: "tanh" or "relu".
+        activation: By its name in a configuration.
         n_steps: T.
         gamma: Discount.
         gae_lambda: λ of the advantages.

@@ -12,7 +12,7 @@ __all__ = ["ActivationName", "Hidden", "NetworkOptions"]
 
 Hidden: TypeAlias = tuple[int, ...] | dict[str, tuple[int, ...]]
 """Widths of hidden layers: of all networks, or of `actor` and `critic`."""
-ActivationName: TypeAlias = Literal["tanh", "relu", "leaky_relu", "elu", "gelu", "silu"]
+ActivationName: TypeAlias = Literal["tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu"]
 
 NETWORKS = ("actor", "critic")
 

@@ -103,7 +103,7 @@ class QLayout(ReplayLayout):
     hidden: tuple[int, ...]
     """Widths of the hidden layers."""
     activation: str
-    """A name in `layout.ACTIVATIONS`, between the layers."""
+    """By its name in a configuration, between the layers."""
     choices: tuple[int, ...]
     """Options of each choice that makes up an action."""
     dueling: bool = False
@@ -156,7 +156,7 @@ class ActorLayout(ReplayLayout):
     hidden: tuple[int, ...]
     """Widths of the hidden layers."""
     activation: str
-    """A name in `layout.ACTIVATIONS`, between the layers."""
+    """By its name in a configuration, between the layers."""
     n_actions: int
     """Size of an action."""
     n_outputs: int
@@ -177,7 +177,7 @@ class CriticsLayout(ReplayLayout):
     hidden: tuple[int, ...]
     """Widths of the hidden layers."""
     activation: str
-    """A name in `layout.ACTIVATIONS`, between the layers."""
+    """By its name in a configuration, between the layers."""
     n_critics: int
     """Number of critics."""
 

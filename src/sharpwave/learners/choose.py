@@ -86,7 +86,7 @@ def choose(
     changed = next(_changes(kind, _ours(kind) if twin is None else twin.definition), None)
     why_not_act = changed or _why_not_act(config, device, given, twin)
     reason = against or why_not_act or _why_not(facade, config, twin, ranks)
-    reason = reason or why_not_native(observation_space, action_space, activation=config.activation)
+    reason = reason or why_not_native(observation_space, action_space)
     if config.backend == "native" and reason is not None:
         raise ValueError(f"backend must be 'auto' or 'torch' here, got 'native': {reason}")
     if config.backend == "torch":

@@ -70,7 +70,7 @@ class ActorLearnerLoop(OnPolicyLoop):
         self._env_recipe, self._token = env_recipe, token
         self._algorithm, self._followers = algorithm, followers
         self._acting_reason = options["why_not_act"] or why_not_native(
-            env.single_observation_space, env.single_action_space, activation=config.activation
+            env.single_observation_space, env.single_action_space
         )
         self._is_asked_to_stop: Callable[[], bool] = lambda: False
         self._began = self._waited = 0.0

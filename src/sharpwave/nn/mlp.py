@@ -76,6 +76,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
     "gelu": nn.GELU,
     "leaky_relu": nn.LeakyReLU,
+    "selu": nn.SELU,
     "silu": nn.SiLU,
 }
 """Activations by the name a configuration gives them."""

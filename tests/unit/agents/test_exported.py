@@ -64,6 +64,9 @@ AGENTS: dict[str, Callable[[], Any]] = {
     "choices": lambda: ppo(spaces.MultiDiscrete([3, 2], start=[1, -1]), activation="elu"),
     "bits": lambda: ppo(spaces.MultiBinary(3), activation="leaky_relu"),
     "clipped": lambda: ppo(BOUNDED, activation="relu", log_std_init=1.0),
+    "selu": lambda: ppo(BOUNDED, activation="selu", log_std_init=1.0),
+    "gelu": lambda: ppo(spaces.Discrete(3), activation="gelu"),
+    "silu": lambda: ppo(BOUNDED, activation="silu", log_std_init=1.0),
     "squashed": lambda: ppo(BOUNDED, squash_actions=True),
     "unbounded": lambda: ppo(spaces.Box(-np.inf, np.inf, (2,))),
     "a2c-torch": lambda: sw.A2C("CartPole-v1", n_envs=2, hidden=(16,), seed=0, backend="torch"),
@@ -112,6 +115,9 @@ def test_arrays_are_enough_for_numpy(agent: Any, tmp_path: Path) -> None:
         "relu": lambda x: x * (x > 0),
         "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
         "elu": lambda x: np.where(x > 0, x, np.exp(x) - 1),
+        "selu": lambda x: torch.selu(torch.from_numpy(x)).numpy(),
+        "gelu": lambda x: torch.nn.functional.gelu(torch.from_numpy(x)).numpy(),
+        "silu": lambda x: x / (1 + np.exp(-x)),
     }[about["activation"]]
     x = (obs.reshape(len(obs), -1) - file["mean"]) * file["scale"]
     x = np.clip(x, -file["clip"], file["clip"])

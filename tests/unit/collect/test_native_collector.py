@@ -262,7 +262,7 @@ def test_weights_that_make_no_numbers_stop_the_collection(capacity: int) -> None
         ({"n_envs": 0}, "num_envs must be at least 1"),
         ({"n_steps": 0}, "n_steps must be at least 1"),
         ({"hidden": 0}, "hidden must be positive"),
-        ({"activation": "gelu"}, "activation must be"),
+        ({"activation": "mish"}, "activation must be"),
         ({"gamma": 1.5}, "gamma must be from 0 to 1"),
         ({"capacity": -1}, "capacity must be at least 0"),
     ],

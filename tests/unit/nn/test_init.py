@@ -12,6 +12,7 @@ from torch import nn
 
 from sharpwave.layouts.init import truncated_normal
 from sharpwave.nn import initialize, initialize_uniform, make_mlp, orthogonal, world_layers
+from sharpwave.nn.mlp import ACTIVATIONS
 
 SHAPES = [(5, 3), (3, 5), (4, 4), (8, 2, 3, 3), (1, 7), (7, 1)]
 
@@ -82,7 +83,7 @@ def test_global_generators_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("hidden", [(), (6,), (6, 5)])
-@pytest.mark.parametrize("activation", ["tanh", "relu", "silu", "elu", "gelu", "leaky_relu"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_lean_way_gives_the_numbers_of_the_module(
     hidden: tuple[int, ...], activation: str
 ) -> None:

@@ -23,6 +23,7 @@ ACTIVATIONS = {
     "ReLU": "relu",
     "LeakyReLU": "leaky_relu",
     "ELU": "elu",
+    "SELU": "selu",
     "GELU": "gelu",
     "SiLU": "silu",
 }

@@ -12,8 +12,8 @@ import torch
 from gymnasium import spaces
 
 import sharpwave as sw
-from sharpwave.layouts.policy import ACTIVATIONS
 from sharpwave.learners.replay import ReplayBatch
+from sharpwave.nn.mlp import ACTIVATIONS
 
 Floats = npt.NDArray[np.float32]
 N_OBS = 5

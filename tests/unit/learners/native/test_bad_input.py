@@ -88,7 +88,10 @@ def test_networks_that_do_not_exist() -> None:
         ((0, (), (), "tanh", "choices", (2,)), "n_inputs must hold sizes from 1"),
         ((1, (0,), (), "tanh", "choices", (2,)), "^hidden must hold sizes from 1"),
         ((1, (), (0,), "tanh", "choices", (2,)), "critic_hidden must hold sizes from 1"),
-        ((1, (), (), "gelu", "choices", (2,)), "activation must be .* or 'elu', got 'gelu'"),
+        (
+            (1, (), (), "mish", "choices", (2,)),
+            "activation must be one of tanh, .* silu, got 'mish'",
+        ),
         ((1, (), (), "tanh", "words", (2,)), "actions must be 'choices', 'bits' or 'normals'"),
         ((1, (), (), "tanh", "choices", ()), "options must not be empty"),
         ((1, (), (), "tanh", "bits", (2, 2)), "options must hold one number"),

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from sharpwave import _native, losses, nn
 from sharpwave.config.schedules import Adaptive
-from sharpwave.layouts.policy import ACTIVATIONS
 from sharpwave.learners.native import Adam, FlatArrays, PolicyLayout, PolicySteps, RMSprop
-from sharpwave.nn.mlp import ACTIVATIONS as MODULES
+from sharpwave.nn.mlp import ACTIVATIONS
 from tests.unit.nn.policy_case import ACTIONS, MASKED, Case, assert_metrics, assert_near
 
 ROWS = 300
@@ -32,7 +31,7 @@ UPDATE: dict[str, Any] = {
 
 def layout_of(case: Case) -> PolicyLayout:
     kinds = {type(layer) for layer in (*case.policy.actor, *case.policy.critic)}
-    names = [name for name in ACTIVATIONS if MODULES[name] in kinds]
+    names = [name for name, module in ACTIVATIONS.items() if module in kinds]
     return PolicyLayout.of(
         case.observation_space,
         case.action_space,

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from sharpwave import nn
-from sharpwave.layouts.policy import ACTIVATIONS
 from sharpwave.learners.native import Adam, FlatArrays, QActor, QLayout, QSteps
 from sharpwave.learners.replay import ReplayBatch
+from sharpwave.nn.mlp import ACTIVATIONS
 from tests.unit.nn.q_cases import ACTIONS, Case, q_loss
 
 
@@ -195,8 +195,8 @@ def test_bad_batches_change_nothing(change: dict[str, Any], message: str) -> Non
         ({"hidden": (0,)}, "hidden must hold sizes from 1"),
         ({"choices": ()}, "choices must not be empty"),
         (
-            {"activation": "gelu"},
-            "'tanh', 'relu', 'leaky_relu' or 'elu', got 'gelu'",
+            {"activation": "mish"},
+            "one of tanh, relu, leaky_relu, elu, selu, gelu, silu, got 'mish'",
         ),
         ({"hidden": (3,)}, r"online data must have shape \(\d+,\), got"),
     ],
