@@ -85,14 +85,15 @@ class Algorithm:
             teacher = learner.teacher
             second = files.network_of(teacher.actor, teacher.features, None, None)
             learned: tuple[str, ...] = ("actor",)
+            others = len(list(teacher.parameters())) if form < 4 else 0
         else:
             critic = policy.critic, policy.critic_features, self._rnn("critic")
             second = files.network_of(*critic, None)
-            learned = ("actor", "critic")
+            learned, others = ("actor", "critic"), 0
         return files.Saved(
             form,
             dict(zip(self.roles, (first, second), strict=True)),
-            files.optimizer_of(policy, arrays, form, learned),
+            files.optimizer_of(policy, arrays, form, learned, others),
             None if self.rnd is None else _curiosity_of(self.rnd),
             iteration,
             infos,

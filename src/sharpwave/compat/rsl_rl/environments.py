@@ -64,7 +64,8 @@ class RobotEnv:
 
     def step(self, actions: Tensor) -> tuple[Any, Tensor, Tensor, Tensor, dict[str, Any]]:
         """Step all environments; one that ran out of time did not fail."""
-        obs, rewards, ends, extras = self.env.step(actions.to(self.env.device))
+        with torch.inference_mode():  # as rsl_rl does: their tensors may be of such steps already
+            obs, rewards, ends, extras = self.env.step(actions.to(self.env.device))
         ended = ends.to(self.device) > 0
         cut = extras.get("time_outs")
         truncated = torch.zeros_like(ended) if cut is None else cut.to(self.device).bool()

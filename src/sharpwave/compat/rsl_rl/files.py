@@ -262,9 +262,21 @@ def _pieces(policy: RobotPolicy, flat: Tensor) -> dict[str, Tensor]:
 
 
 def optimizer_of(
-    policy: RobotPolicy, arrays: Mapping[str, Tensor], form: int, roles: tuple[str, ...]
+    policy: RobotPolicy,
+    arrays: Mapping[str, Tensor],
+    form: int,
+    roles: tuple[str, ...],
+    others: int = 0,
 ) -> dict[str, Any]:
-    """The state of an optimizer, as torch's Adam has it."""
+    """The state of an optimizer, as torch's Adam has it.
+
+    Args:
+        policy: The networks.
+        arrays: The state here.
+        form: Major version of rsl_rl.
+        roles: Networks that learn.
+        others: Tensors behind these that it is given and that never learn.
+    """
     mean, square = _pieces(policy, arrays["exp_avg"]), _pieces(policy, arrays["exp_avg_sq"])
     order = _order(policy, form, roles)
     steps, lr = arrays["steps"].detach().cpu(), float(arrays["lr"])
@@ -277,7 +289,7 @@ def optimizer_of(
         for i, name in enumerate(order)
     }
     plain = torch.optim.Adam([nn.Parameter(torch.zeros(1))], lr=lr).state_dict()["param_groups"][0]
-    group = {**plain, "params": list(range(len(order)))}
+    group = {**plain, "params": list(range(len(order) + others))}
     return {"state": state if float(steps) else {}, "param_groups": [group]}
 
 
@@ -293,17 +305,21 @@ def load_optimizer(
     Raises:
         ValueError: They are those of other parameters.
     """
-    order, state = _order(policy, form, roles), saved["state"]
+    state = saved["state"]
     mean, square = _pieces(policy, arrays["exp_avg"]), _pieces(policy, arrays["exp_avg_sq"])
-    shapes = [tuple(mean[name].shape) for name in order]
-    found = [tuple(one["exp_avg"].shape) for one in state.values()]
-    if state and shapes != found:
-        raise ValueError(f"the optimizer of the checkpoint must have shapes {shapes}, got {found}")
-    for name, one in zip(order, state.values(), strict=bool(state)):
+    arrays["steps"].zero_()
+    for i, name in enumerate(_order(policy, form, roles)):
+        one = state.get(i)
+        if one is None:  # it never had a gradient
+            mean[name].zero_()
+            square[name].zero_()
+            continue
+        if one["exp_avg"].shape != mean[name].shape:
+            raise ValueError(
+                f"the optimizer of the checkpoint must have shape {tuple(mean[name].shape)} for "
+                f"{name}, got {tuple(one['exp_avg'].shape)}"
+            )
         mean[name].copy_(one["exp_avg"])
         square[name].copy_(one["exp_avg_sq"])
         arrays["steps"].copy_(torch.as_tensor(one["step"]))
-    if not state:
-        for name in ("exp_avg", "exp_avg_sq", "steps"):
-            arrays[name].zero_()
     arrays["lr"].fill_(float(saved["param_groups"][0]["lr"]))
