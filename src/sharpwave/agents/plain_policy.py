@@ -153,7 +153,8 @@ def _form_of(space: spaces.Space[Any], action_map: Any) -> dict[str, Any]:
     none = np.zeros(0)
     form: dict[str, Any] = dict.fromkeys(("bias", "factor", "low", "high", "start"), none)
     if isinstance(space, spaces.Box):
-        low, high = (np.asarray(x, np.float64).reshape(-1) for x in (space.low, space.high))
+        ends = action_map if isinstance(action_map, ActionMap) else space
+        low, high = (np.asarray(x, np.float64).reshape(-1) for x in (ends.low, ends.high))
         squash = not isinstance(action_map, ActionMap) or action_map.squash
         half = (high / 2 - low / 2, low / 2 + high / 2) if squash else (none, none)
         bounds = {"low": low, "high": high, "factor": half[0], "bias": half[1]}

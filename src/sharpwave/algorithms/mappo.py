@@ -75,14 +75,16 @@ class MAPPOConfig(GroupOptions, PPOConfig):
     def check(self) -> None:
         """Check the values."""
         super().check()
-        self.require_positive("n_minibatches", "huber_delta")
-        if self.n_minibatches != 1 and self.batch_size is not None:
-            got = f"{self.n_minibatches} and batch_size={self.batch_size}"
-            raise ValueError(f"n_minibatches must be 1 where batch_size is given, got {got}")
+        self.require_positive("huber_delta")
         if self.critic_obs is not None:
             raise ValueError("critic_obs must be None: critic_input says what critics look at")
         if self.cuda_graph:
             raise ValueError("cuda_graph must be False: updates have as many rows as agents lived")
+
+    def _check_minibatches(self) -> None:
+        if self.n_minibatches != 1 and self.batch_size is not None:
+            got = f"{self.n_minibatches} and batch_size={self.batch_size}"
+            raise ValueError(f"n_minibatches must be 1 where batch_size is given, got {got}")
 
     @property
     def minibatch(self) -> int:

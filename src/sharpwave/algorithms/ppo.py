@@ -27,6 +27,7 @@ class PPOConfig(ClippedConfig, OnPolicyConfig):
     cuda_graph: bool = False
     """Replay each gradient step as one CUDA graph."""
 
+    aliases: ClassVar[dict[str, str]] = {**OnPolicyConfig.aliases, **ClippedConfig.aliases}
     divided: ClassVar[tuple[str, ...]] = ("n_envs", "batch_size")
 
 
@@ -85,7 +86,8 @@ class PPOLearner(PolicyLearner):
 
     def minibatches(self, batch: OnPolicyBatch) -> Iterable[Tensor | None]:
         """The rows of each gradient step of an epoch; None stands for all."""
-        return batch.shuffled(self.config.batch_size, self.generator)
+        rows = self.config.minibatch_of(batch.log_probs.numel())
+        return batch.shuffled(rows, self.generator)
 
     def step(self, batch: OnPolicyBatch, rows: Tensor | None) -> Tensor:
         """One gradient step on some rows of the batch; its metrics, which `measured` names."""

@@ -76,6 +76,8 @@ class Config(metaclass=_Constructor):
 
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of fields, accepted wherever a field's name is."""
+    converted: ClassVar[Mapping[str, tuple[str, Callable[[float], float]]]] = {}
+    """Names of numbers that say a field in another unit: the field, and the way to its unit."""
 
     def __post_init__(self) -> None:
         for name, annotation in self.annotations().items():
@@ -245,8 +247,13 @@ class Config(metaclass=_Constructor):
         known: dict[str, Any] = {}
         for given, value in options.items():
             name = cls.aliases.get(given, given)
+            if given in cls.converted:
+                name, to_field = cls.converted[given]
+                number = to_field(_named(given, convert, value, float))
+                value = str(number) if isinstance(value, str) else number
             if name not in names:
-                close = said_elsewhere(given) or did_you_mean(str(given), [*names, *cls.aliases])
+                others = [*names, *cls.aliases, *cls.converted]
+                close = said_elsewhere(given) or did_you_mean(str(given), others)
                 raise TypeError(f"unknown option {given!r} of {cls.__name__}{close}")
             if name in known:
                 raise TypeError(f"option {name!r} of {cls.__name__} is given twice")

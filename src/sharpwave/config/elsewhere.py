@@ -9,11 +9,17 @@ _BUFFER = "buffer= takes a replay buffer"
 _SHOWN = "callbacks=ProgressCallback() shows a bar, logger=ConsoleLogger() lines"
 
 ELSEWHERE = {
+    "actor_hidden_dims": "hidden={'actor': ..., 'critic': ...} says it",
+    "actor_obs_normalization": "normalize_obs says it",
     "action_noise": "exploration_noise and noise_type say it",
     "activation_fn": "activation says it",
     "callback": "callbacks= takes them",
+    "critic_hidden_dims": "hidden={'actor': ..., 'critic': ...} says it",
+    "critic_obs_normalization": "normalize_obs says it",
+    "empirical_normalization": "normalize_obs says it",
     "env": "env_id takes the environment, by position too",
     "features_extractor_class": "policy= takes a module",
+    "max_iterations": "total_timesteps says it, times n_envs and n_steps",
     "net_arch": "hidden says it",
     "optimize_memory_usage": "observations are stored once anyway",
     "policy_kwargs": _NETWORKS,
@@ -22,6 +28,7 @@ ELSEWHERE = {
     "replay_buffer_kwargs": _BUFFER,
     "reset_num_timesteps": "train goes on from where it was",
     "rollout_buffer_class": "a learner= of your own makes other minibatches",
+    "schedule": "learning_rate='adaptive' says it",
     "stats_window_size": "mean_return is that of the last 100 episodes, episodes.returns has them",
     "tb_log_name": "TensorBoardLogger takes a folder",
     "tensorboard_log": "logger=TensorBoardLogger(folder) writes it",

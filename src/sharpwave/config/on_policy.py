@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sharpwave.config.network import ActivationName, Hidden, NetworkOptions
 from sharpwave.config.online import OnlineConfig
 from sharpwave.config.schedules import Adaptive, Linear, RateLike, ScheduleLike, value_at
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = ["ClippedConfig", "OnPolicyConfig", "RolloutConfig"]
+
+
+def _log_of_std(std: float) -> float:
+    if not std > 0:
+        raise ValueError(f"init_noise_std must be greater than 0, got {std}")
+    return math.log(std)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +48,12 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
     """Orthogonal initialization with zero biases; otherwise the uniform default of torch's
     layers."""
     log_std_init: float = 0.0
-    """Initial logarithm of the standard deviation of continuous actions."""
+    """Initial logarithm of the standard deviation of continuous actions; `init_noise_std` says the
+    deviation itself."""
+    noise_std_type: Literal["log", "scalar"] = "log"
+    """Parameter of the standard deviation of continuous actions: its logarithm, or itself."""
+    clip_actions: float | None = None
+    """Clip continuous actions to ±this, within their bounds, before the environment takes them."""
     squash_actions: bool = False
     """Squash continuous actions into their bounds by tanh, action scale and bias; otherwise clip
     them."""
@@ -55,16 +71,32 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
     feature_norm: bool = False
     """Layer normalization of the inputs of the networks."""
 
-    aliases: ClassVar[dict[str, str]] = {**OnlineConfig.aliases, "use_sde": "use_gsde"}
+    aliases: ClassVar[dict[str, str]] = {
+        **OnlineConfig.aliases,
+        "use_sde": "use_gsde",
+        "num_steps_per_env": "n_steps",
+        "entropy_coef": "ent_coef",
+    }
+    converted: ClassVar[dict[str, tuple[str, Callable[[float], float]]]] = {
+        "init_noise_std": ("log_std_init", _log_of_std),
+        "value_loss_coef": ("vf_coef", lambda coef: 2.0 * coef),  # of the loss without its half
+    }
 
     def check(self) -> None:
         """Check the values."""
         super().check()
-        self.require_positive("n_steps", "max_grad_norm", "recurrent_size")
+        self.require_positive("n_steps", "max_grad_norm", "recurrent_size", "clip_actions")
         self.require_range("vf_coef", 0)
         self.require_range("learning_rate", 0)
         if self.sde_sample_freq < 1 and self.sde_sample_freq != -1:
             raise ValueError(f"sde_sample_freq must be positive or -1, got {self.sde_sample_freq}")
+        if self.noise_std_type == "scalar" and self.use_gsde:
+            raise ValueError("noise_std_type must be 'log' where use_gsde is True, got 'scalar'")
+        if self.clip_actions is not None and self.squash_actions:
+            raise ValueError(
+                "clip_actions must be None where squash_actions is True, which keeps the bounds, "
+                f"got {self.clip_actions}"
+            )
 
     @property
     def rate(self) -> RateLike:
@@ -91,6 +123,8 @@ class OnPolicyConfig(RolloutConfig):
     gae_lambda: float = 0.95
     """λ of generalized advantage estimation (GAE): 0 trusts the values, 1 the rewards."""
 
+    aliases: ClassVar[dict[str, str]] = {**RolloutConfig.aliases, "lam": "gae_lambda"}
+
     def check(self) -> None:
         """Check the values."""
         super().check()
@@ -105,6 +139,8 @@ class ClippedConfig(RolloutConfig):
     """Number of epochs: passes over each rollout."""
     batch_size: int = 256
     """Minibatch size in steps; recurrent policies take whole environments of about that many."""
+    n_minibatches: int | None = None
+    """Number of minibatches of an epoch, in place of `batch_size`."""
     learning_rate: RateLike = 2.5e-4  # type: ignore[assignment]
     """Learning rate of the optimizer; may be a schedule over the run. "adaptive" starts at 1e-3,
     "adaptive(3e-4)" elsewhere, and follows `desired_kl`: a gradient step before which the KL
@@ -132,6 +168,10 @@ class ClippedConfig(RolloutConfig):
     aliases: ClassVar[dict[str, str]] = {
         **RolloutConfig.aliases,
         "clip_range": "clip_eps",
+        "clip_param": "clip_eps",
+        "num_learning_epochs": "n_epochs",
+        "num_mini_batches": "n_minibatches",
+        "use_clipped_value_loss": "clip_vloss",
         "normalize_advantage": "normalize_advantages",
     }
 
@@ -139,20 +179,45 @@ class ClippedConfig(RolloutConfig):
         """Check the values."""
         super().check()
         self.require_positive("n_epochs", "batch_size", "clip_eps", "clip_range_vf", "target_kl")
-        self.require_positive("desired_kl")
+        self.require_positive("n_minibatches", "desired_kl")
+        self._check_minibatches()
         if self.adapts_rate:
             self.require_range("learning_rate", *Adaptive.bounds)
-        usual = type(self).__dataclass_fields__["desired_kl"].default
+        usual = self._default("desired_kl")
         if self.desired_kl != usual and not self.adapts_rate:
             raise ValueError(
                 f"desired_kl must be {usual} unless learning_rate is 'adaptive', got "
                 f"{self.desired_kl} with learning_rate={self.learning_rate}"
             )
 
+    def _check_minibatches(self) -> None:
+        usual = self._default("batch_size")
+        if self.n_minibatches is not None and self.batch_size != usual:
+            raise ValueError(
+                f"batch_size must be {usual}, its default, where n_minibatches is given, got "
+                f"{self.batch_size} and n_minibatches={self.n_minibatches}"
+            )
+
+    def _default(self, name: str) -> Any:
+        return type(self).__dataclass_fields__[name].default
+
+    def share(self, learners: int) -> Self:
+        """The options of each of some processes that learn together."""
+        if self.n_minibatches is None or "batch_size" not in self.divided:
+            return super().share(learners)
+        given = {"batch_size": self.batch_size, "n_minibatches": self.n_minibatches}
+        # Each divides its own rows into as many, whatever the size would be.
+        one = self.replace(n_minibatches=None, batch_size=learners)
+        return one.share(learners).replace(**given)
+
     @property
     def minibatch(self) -> int:
         """Number of steps of a gradient step."""
-        return min(self.batch_size, self.rows)
+        return min(self.minibatch_of(self.rows), self.rows)
+
+    def minibatch_of(self, rows: int) -> int:
+        """Number of steps of a gradient step, of an update on so many."""
+        return self.batch_size if self.n_minibatches is None else -(-rows // self.n_minibatches)
 
     @property
     def adapts_rate(self) -> bool:

@@ -24,6 +24,11 @@ class ActionMap:
     Args:
         action_space: Of one environment.
         squash: Box actions are squashed instead of clipped.
+        clip: Box actions are clipped to ±this, too; None for their bounds alone.
+
+    Attributes:
+        low: Lower bounds of Box actions.
+        high: Upper bounds.
 
     Raises:
         TypeError: The space is of another kind.
@@ -39,12 +44,14 @@ class ActionMap:
         [-1, 1]
     """
 
-    def __init__(self, action_space: gym.Space[Any], squash: bool = False) -> None:
+    def __init__(
+        self, action_space: gym.Space[Any], squash: bool = False, clip: float | None = None
+    ) -> None:
         self.space = action_space
         self.squash = squash and isinstance(action_space, spaces.Box)
         self._start: Array | None = None
         if isinstance(action_space, spaces.Box):
-            self._set_bounds(action_space)
+            self._set_bounds(action_space, np.inf if clip is None else clip)
         elif isinstance(action_space, spaces.Discrete | spaces.MultiDiscrete):
             start = np.asarray(action_space.start)
             self._start = start if start.any() else None
@@ -56,10 +63,11 @@ class ActionMap:
         self._dtype = np.dtype(action_space.dtype)
         self._shape = tuple(action_space.shape or ())
 
-    def _set_bounds(self, box: spaces.Box) -> None:
+    def _set_bounds(self, box: spaces.Box, clip: float) -> None:
         if box.dtype.kind != "f":
             raise TypeError(f"action_space must be a Box of floats, got {box}")
-        self._low, self._high = box.low, box.high
+        bound = box.dtype.type(clip)
+        self.low, self.high = np.maximum(box.low, -bound), np.minimum(box.high, bound)
         if self.squash:
             unbounded = ~(np.isfinite(box.low) & np.isfinite(box.high))
             if unbounded.any():
@@ -98,7 +106,7 @@ class ActionMap:
         if self.squash:
             actions = self._bias + self._scale * np.tanh(actions, dtype=np.float64)
         # Clipped in the dtype of the space: rounding may have left the bounds.
-        clipped: Array = np.clip(actions.astype(self._dtype, copy=False), self._low, self._high)
+        clipped: Array = np.clip(actions.astype(self._dtype, copy=False), self.low, self.high)
         return clipped
 
 

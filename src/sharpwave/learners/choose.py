@@ -154,9 +154,10 @@ def _why_not_act(
     own = next((name for name, network in given.items() if network is not None), None)
     if own is not None:
         return f"{own} is a network of its own"
-    for option in () if twin is None else twin.native.not_known:
+    for not_known in () if twin is None else twin.native.not_known:
+        option, _, refused = not_known.partition("=")
         value = getattr(config, option, None)
-        if value:
+        if value == refused if refused else value:
             return f"{option} is on" if value is True else f"{option} is {value!r}"
     return None
 

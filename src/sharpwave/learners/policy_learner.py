@@ -36,6 +36,7 @@ class PolicyLearner(TorchLearner):
             **self.network_options("actor"),
             critic_hidden=config.hidden_of("critic"),
             log_std_init=config.log_std_init,
+            noise_std_type=config.noise_std_type,
             squash=config.squash_actions,
             gsde=config.use_gsde,
             recurrent=config.recurrent,
@@ -67,7 +68,8 @@ class PolicyLearner(TorchLearner):
 
     def make_action_map(self) -> ActionMap:
         """Between actions of the policy and of the environment."""
-        return ActionMap(self.action_space, squash=self.config.squash_actions)
+        config = self.config
+        return ActionMap(self.action_space, config.squash_actions, config.clip_actions)
 
     def act(
         self, obs: Any, *, explore: bool, state: Any = None, starts: Any = None, masks: Any = None

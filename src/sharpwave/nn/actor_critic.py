@@ -49,6 +49,10 @@ class Evaluated(NamedTuple):
     values: Tensor
 
 
+LEAST_STD = 1e-6
+"""Least standard deviation of actions where it is a parameter itself."""
+
+
 class ActorCritic(nn.Module):
     """Actor-critic network: policy and value function, on the same observations or on their own.
 
@@ -72,6 +76,8 @@ class ActorCritic(nn.Module):
         critic_hidden: Those of the critic.
         activation: Their activation, by name.
         log_std_init: Initial logarithm of the standard deviation of Box actions.
+        noise_std_type: Parameter of that deviation: "log" has `log_std`, and "scalar" in its place
+            the deviation `std`, which is kept above 1e-6.
         squash: Box actions are the tanh of normal variables.
         gsde: Box actions explore by state-dependent noise.
         recurrent: "lstm" or "gru" puts such a layer before each network; None does not.
@@ -101,6 +107,7 @@ class ActorCritic(nn.Module):
     actor: MLP
     critic: MLP
     log_std: nn.Parameter | None
+    std: nn.Parameter | None
 
     def __init__(
         self,
@@ -112,6 +119,7 @@ class ActorCritic(nn.Module):
         critic_hidden: Sequence[int] | None = None,
         activation: str = "tanh",
         log_std_init: float = 0.0,
+        noise_std_type: str = "log",
         squash: bool = False,
         gsde: bool = False,
         recurrent: str | None = None,
@@ -150,7 +158,12 @@ class ActorCritic(nn.Module):
         self.critic = make_mlp(critic_size, critic_hidden, 1, activation, generator, gains[1])
         self._noise = StateDependentNoise() if gsde else None
         shape = (hidden[-1] if hidden else size, width) if gsde else (width,)
-        self.log_std = nn.Parameter(torch.full(shape, float(log_std_init))) if continuous else None
+        log_std = torch.full(shape, float(log_std_init)) if continuous else None
+        self.log_std = self.std = None
+        if log_std is not None and noise_std_type == "scalar":
+            self.std = nn.Parameter(log_std.exp())
+        elif log_std is not None:
+            self.log_std = nn.Parameter(log_std)
 
     def act(
         self,
@@ -326,6 +339,8 @@ class ActorCritic(nn.Module):
                 kind = type(self.distribution).__name__
                 raise ValueError(f"masks need discrete actions, got a {kind} policy")
             return self.distribution.mask(output, masks)
+        if self.std is not None:
+            return output, self.std.clamp(min=LEAST_STD).log()
         if self.log_std is None:
             return output
         if self._noise is not None:

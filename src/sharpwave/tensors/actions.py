@@ -32,7 +32,8 @@ class TensorActions:
         self._bounds: tuple[Tensor, Tensor] | None = None
         self._dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
         if isinstance(space, spaces.Box):
-            low, high = (torch.as_tensor(x, device=device) for x in (space.low, space.high))
+            ends = action_map.low, action_map.high
+            low, high = (torch.as_tensor(x, device=device) for x in ends)
             self._bounds = low, high
         else:
             start = np.asarray(getattr(space, "start", 0))

@@ -67,6 +67,7 @@ AGENTS: dict[str, Callable[[], Any]] = {
     "selu": lambda: ppo(BOUNDED, activation="selu", log_std_init=1.0),
     "gelu": lambda: ppo(spaces.Discrete(3), activation="gelu"),
     "silu": lambda: ppo(BOUNDED, activation="silu", log_std_init=1.0),
+    "clip_actions": lambda: ppo(BOUNDED, clip_actions=0.4, log_std_init=1.0),
     "squashed": lambda: ppo(BOUNDED, squash_actions=True),
     "unbounded": lambda: ppo(spaces.Box(-np.inf, np.inf, (2,))),
     "a2c-torch": lambda: sw.A2C("CartPole-v1", n_envs=2, hidden=(16,), seed=0, backend="torch"),

@@ -117,7 +117,7 @@ class NativeLearner(Learner):
     acting: ClassVar[str] = "actor"
     """The name of the network that acts."""
     not_known: ClassVar[tuple[str, ...]] = ()
-    """Names of options that it does not support."""
+    """Names of options that it does not support, or of one of their values as `name=value`."""
     networks: dict[str, FlatArrays]
     definition: type[Learner]
 

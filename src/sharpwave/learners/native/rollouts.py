@@ -28,7 +28,10 @@ class NativePolicyLearner(NativeLearner):
     """A policy and its values for multi-layer perceptrons on the CPU."""
 
     acting = "policy"
-    not_known = ("recurrent", "use_gsde", "squash_actions", "critic_obs", "feature_norm")
+    not_known = (
+        *("recurrent", "use_gsde", "squash_actions", "critic_obs", "feature_norm"),
+        *("noise_std_type=scalar", "clip_actions"),
+    )
 
     def build(self) -> None:
         """Make the parameters and their optimizer."""
@@ -141,7 +144,8 @@ class NativePPOLearner(NativePolicyLearner):
         """Learn from one rollout: `n_epochs` passes of gradient steps on shuffled minibatches."""
         columns = self.columns(batch)
         orders = self.orders(self.config.n_epochs, len(columns["obs"]))
-        metrics = self.descend(columns, orders, self.config.batch_size)
+        rows = self.config.minibatch_of(len(columns["obs"]))
+        metrics = self.descend(columns, orders, rows)
         self.updates += 1
         return metrics
 
