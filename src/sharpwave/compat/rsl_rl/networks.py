@@ -1,0 +1,155 @@
+"""Networks of rsl_rl's configurations: groups of observations, their statistics, and the spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from sharpwave.compat.rsl_rl.settings import ModelSettings
+from sharpwave.nn import ActorCritic, RunningNorm
+from sharpwave.nn.features import Features
+from sharpwave.nn.mlp import make_mlp
+
+__all__ = ["Groups", "RobotPolicy", "Teacher"]
+
+LEAST_STD = 1e-6
+"""Standard deviations that are learned themselves are at least that."""
+
+
+class Groups(Features):
+    """Groups of observations side by side, in a given order.
+
+    Args:
+        space: Of all groups.
+        names: Of those that are looked at.
+        normalizes: They are normalized by running statistics.
+
+    Attributes:
+        norm: The statistics; None without.
+    """
+
+    def __init__(self, space: spaces.Dict, names: Sequence[str], *, normalizes: bool) -> None:
+        super().__init__()
+        self.names = list(names)
+        self.size = sum(int(space[name].shape[0]) for name in names)
+        self.norm = RunningNorm(self.size) if normalizes else None
+
+    def joined(self, obs: Any) -> Tensor:
+        """Observations [..., size] as the environment has them; a tensor is that already."""
+        if isinstance(obs, Tensor):
+            return obs
+        return torch.cat([obs[name] for name in self.names], -1)
+
+    def forward(self, obs: Any) -> Tensor:
+        """Observations [..., size] as the network sees them."""
+        joined = self.joined(obs)
+        return joined if self.norm is None else self.norm(joined)
+
+    def learn_statistics(self, obs: Any) -> None:
+        """Learn what observations look like."""
+        if self.norm is not None:
+            self.norm.update(self.joined(obs))
+
+
+class RobotPolicy(ActorCritic):
+    """An actor and a critic on groups of observations.
+
+    Args:
+        space: Of all groups.
+        action_space: Of actions.
+        sets: Names of the groups of "actor" and "critic".
+        actor: The first network.
+        critic: The second one.
+        generator: Source of the weights.
+
+    Attributes:
+        std_type: "scalar" where the parameter of the spread, `log_std`, is the standard deviation
+            itself.
+    """
+
+    log_std: nn.Parameter
+
+    def __init__(
+        self,
+        space: spaces.Dict,
+        action_space: spaces.Box,
+        sets: Mapping[str, Sequence[str]],
+        actor: ModelSettings,
+        critic: ModelSettings,
+        *,
+        generator: np.random.Generator,
+    ) -> None:
+        looks = Groups(space, sets["actor"], normalizes=actor.normalizes)
+        values = Groups(space, sets["critic"], normalizes=critic.normalizes)
+        assert actor.std is not None
+        super().__init__(
+            space,
+            action_space,
+            critic_space=spaces.Dict({name: space[name] for name in values.names}),
+            hidden=actor.widths(looks.size if actor.memory is None else actor.memory_size),
+            critic_hidden=critic.widths(values.size if actor.memory is None else actor.memory_size),
+            activation=actor.activation,
+            log_std_init=actor.std if actor.std_type == "scalar" else math.log(actor.std),
+            recurrent=actor.memory,
+            recurrent_size=actor.memory_size,
+            ortho_init=False,
+            features=looks,
+            generator=generator,
+        )
+        self.critic_features: Groups = values
+        self.std_type = actor.std_type
+
+    @property
+    def std(self) -> Tensor:
+        """[d] the standard deviation."""
+        if self.std_type == "log":
+            return self.log_std.exp()
+        return self.log_std.clamp(min=LEAST_STD)
+
+    def learn_statistics(self, obs: Any) -> None:
+        """Learn what observations look like."""
+        self.features.learn_statistics(obs)
+        self.critic_features.learn_statistics(obs)
+
+    def _params(self, output: Tensor, latent: Tensor, masks: Tensor | None) -> Any:
+        if self.std_type == "log":
+            return super()._params(output, latent, masks)
+        return output, self.std.log()
+
+
+class Teacher(nn.Module):
+    """A network that a student learns from.
+
+    Args:
+        space: Of all groups of observations.
+        names: Of those that it looks at.
+        model: The network.
+        n_actions: Length of an action.
+        generator: Source of the weights, until some are loaded.
+    """
+
+    def __init__(
+        self,
+        space: spaces.Dict,
+        names: Sequence[str],
+        model: ModelSettings,
+        n_actions: int,
+        generator: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        self.features = Groups(space, names, normalizes=model.normalizes)
+        size = self.features.size
+        hidden = model.widths(size)
+        self.actor = make_mlp(size, hidden, n_actions, model.activation, generator, None)
+        self.requires_grad_(False)
+
+    def forward(self, obs: Any) -> Tensor:
+        """Actions [B, n] for observations."""
+        actions: Tensor = self.actor(self.features(obs))
+        return actions
