@@ -190,6 +190,7 @@ if TYPE_CHECKING:
         TensorPrioritizedReplayBuffer,
         TensorReplayBuffer,
     )
+    from sharpwave.tuning import Tuned, tune
 
 _ALIASES = {"CandleCollector": "NativeCollector", "OfflineAlgorithm": "OfflineAgent"}
 _LAZY_MODULES = {"datasets", "llm", "nn", "testing"}
@@ -250,6 +251,8 @@ _LAZY = {
     "WandbLogger": "sharpwave.runs.loggers",
     "Linear": "sharpwave.config.schedules",
     "Trainer": "sharpwave.algorithms.trainer",
+    "Tuned": "sharpwave.tuning",
+    "tune": "sharpwave.tuning",
 }
 
 __version__ = "0.1.0"
@@ -396,6 +399,7 @@ __all__ = [
     "TensorReplayBuffer",
     "Trainer",
     "Transition",
+    "Tuned",
     "Uniform",
     "VDNConfig",
     "VDNLearner",
@@ -430,6 +434,7 @@ __all__ = [
     "plan_packing",
     "polyak",
     "testing",
+    "tune",
     "vtrace",
 ]
 
