@@ -43,7 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs",),
     ("agents",),
     ("algorithms",),
-    ("datasets", "testing"),
+    ("datasets", "testing", "tuning"),
     ("cli", "compat", "integrations"),
 )
 RANKS = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}

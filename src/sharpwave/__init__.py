@@ -194,6 +194,7 @@ if TYPE_CHECKING:
         TensorPrioritizedReplayBuffer,
         TensorReplayBuffer,
     )
+    from sharpwave.tuning import Tuned, tune
 
 _ALIASES = {"CandleCollector": "NativeCollector", "OfflineAlgorithm": "OfflineAgent"}
 _LAZY_MODULES = {"datasets", "llm", "nn", "testing"}
@@ -255,6 +256,8 @@ _LAZY = {
     "WandbLogger": "sharpwave.runs.loggers",
     "Linear": "sharpwave.config.schedules",
     "Trainer": "sharpwave.algorithms.trainer",
+    "Tuned": "sharpwave.tuning",
+    "tune": "sharpwave.tuning",
 }
 
 __version__ = "0.1.0"
@@ -405,6 +408,7 @@ __all__ = [
     "TensorReplayBuffer",
     "Trainer",
     "Transition",
+    "Tuned",
     "Uniform",
     "VDNConfig",
     "VDNLearner",
@@ -439,6 +443,7 @@ __all__ = [
     "plan_packing",
     "polyak",
     "testing",
+    "tune",
     "vtrace",
 ]
 

@@ -46,7 +46,7 @@ def test_commands_and_their_options_exist(
 ) -> None:
     assert words[0] in COMMANDS
     with pytest.raises(SystemExit) as ended:
-        main([*words[: 2 if words[0] == "train" else 1], "--help"])
+        main([*words[: 2 if words[0] in ("train", "tune") else 1], "--help"])
     assert ended.value.code == 0
     options = re.findall(r"--[a-z-]+", capsys.readouterr().out)
     assert {word for word in words if word.startswith("--")} <= set(options)

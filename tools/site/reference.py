@@ -26,6 +26,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         *("sharpwave.Trainer", "sharpwave.load_run", "sharpwave.Linear"),
         *("sharpwave.config.config.Config", "sharpwave.Learner", "sharpwave.Acted"),
     ),
+    "Tuning": ("sharpwave.tune", "sharpwave.Tuned", "sharpwave.tuning"),
     "Callbacks": (
         *("sharpwave.Callback", "sharpwave.CheckpointCallback", "sharpwave.EvalCallback"),
         *("sharpwave.EarlyStoppingCallback", "sharpwave.StopOnReturn", "sharpwave.VideoCallback"),

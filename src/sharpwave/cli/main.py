@@ -14,6 +14,7 @@ COMMANDS = {
     "train": "Train an algorithm in an environment, from a dataset, or on a language model",
     "eval": "Play episodes with a trained policy, or complete prompts, and say how they went",
     "sample": "Let the language model of a run complete prompts",
+    "tune": "Search for good options of an algorithm, by trials on all cores",
     "resume": "Go on with a run that was interrupted, or make it longer",
     "report": "Write the report of a run, or compare several",
     "watch": "Show many runs on one live page, while they train",

@@ -11,6 +11,7 @@ from typing import Any
 EXTRAS = {
     "ale_py": "atari",
     "box2d": "box2d",
+    "cmaes": "tune",
     "cv2": "atari",
     "grpc": "distributed",
     "h5py": "hdf5",
@@ -25,6 +26,7 @@ EXTRAS = {
     "mujoco": "mujoco",
     "onnx": "onnx",
     "opencv": "atari",
+    "optuna": "tune",
     "peft": "llm",
     "pettingzoo": "multi",
     "pil": "lerobot",
