@@ -148,7 +148,7 @@ void emit_arrivals(const Schema& schema, Layout layout, const RowStore& store,
   }
   std::sort(columns.begin(), columns.end(),
             [](const GatherColumn& a, const GatherColumn& b) { return a.slots < b.slots; });
-  gather(store, columns.data(), columns.size(), rows);
+  gather_windows(store, columns.data(), columns.size(), rows);
   if (layout == Layout::transition) emit_ends(schema, store, slots, out);
   emit_marks(schema, store, streams, anchors, slots, out);
 }

@@ -9,6 +9,8 @@
 namespace sharpwave {
 namespace {
 
+constexpr std::size_t kLongRecord = 4096;  // of which a window outgrows the first cache
+
 // Interleaves k frames of `outer` items each: out[o * k + j] = frames[j][o].
 template <typename Item>
 void interleave(const std::byte* const* frames, std::size_t k, std::size_t outer, std::byte* out) {
@@ -50,6 +52,23 @@ void gather(const RowStore& store, const GatherColumn* columns, std::size_t n_co
     while (end < n_columns && columns[end].slots == columns[begin].slots) ++end;
     kernels().rows.gather(store.record(0), store.stride(), columns + begin, end - begin, n_rows);
     begin = end;
+  }
+}
+
+void gather_windows(const RowStore& store, const GatherColumn* columns, std::size_t n_columns,
+                    std::size_t n_rows) {
+  if (store.stride() < kLongRecord) return gather(store, columns, n_columns, n_rows);
+  for (std::size_t row = 0; row < n_rows; ++row) {
+    for (std::size_t c = 0; c < n_columns; ++c) {
+      const auto [offset, bytes] = columns[c].column;
+      std::byte* target = columns[c].out + row * bytes;
+      const std::uint64_t slot = columns[c].slots[row];
+      if (slot == kNoSlot) {
+        std::memset(target, 0, bytes);
+      } else {
+        std::memcpy(target, store.record(slot) + offset, bytes);
+      }
+    }
   }
 }
 

@@ -14,6 +14,11 @@ namespace sharpwave {
 void gather(const RowStore& store, const GatherColumn* columns, std::size_t n_columns,
             std::size_t n_rows);
 
+// The same of windows, whose rows are neighbors in the store. Long records are gone through once,
+// for all columns: a pass for each would find them in memory again.
+void gather_windows(const RowStore& store, const GatherColumn* columns, std::size_t n_columns,
+                    std::size_t n_rows);
+
 // One stacked output array: row i holds the frames of slots[i] - stack + 1 ... slots[i], oldest
 // first, in the ring of slots_per_stream slots that slots[i] belongs to.
 void gather_stack(const RowStore& store, const GatherColumn& column, const FrameShape& frames,

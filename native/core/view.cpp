@@ -251,7 +251,8 @@ void emit(const View& view, const Schema& schema, Layout layout, const RowStore&
   }
   std::sort(columns.begin(), columns.end(),
             [](const GatherColumn& a, const GatherColumn& b) { return a.slots < b.slots; });
-  gather(store, columns.data(), columns.size(), rows);
+  const auto copy = view.kind == View::Kind::sequence ? gather_windows : gather;
+  copy(store, columns.data(), columns.size(), rows);
   if (out.indices != nullptr) {
     for (std::size_t i = 0; i < anchors.size(); ++i) out.indices[i] = streams.id(anchors[i]);
   }

@@ -29,8 +29,10 @@ std::vector<std::uint64_t> random_slots(std::size_t n, std::size_t slots, SplitM
   return chosen;
 }
 
+using Gather = void (*)(const RowStore&, const GatherColumn*, std::size_t, std::size_t);
+
 // Two columns of these sizes, read at different slots, against plain copies.
-void copies_rows(std::size_t first, std::size_t second, std::size_t rows) {
+void copies_rows_by(Gather copy, std::size_t first, std::size_t second, std::size_t rows) {
   Schema schema;
   schema.fields = {bytes_field(first), bytes_field(second)};
   RowStore store(schema, Layout::transition, 97);
@@ -43,7 +45,7 @@ void copies_rows(std::size_t first, std::size_t second, std::size_t rows) {
   std::vector<std::byte> out_b(rows * second + 1, kGuard);
   const GatherColumn columns[] = {{store.column(0), slots_a.data(), out_a.data()},
                                   {store.column(1), slots_b.data(), out_b.data()}};
-  gather(store, columns, 2, rows);
+  copy(store, columns, 2, rows);
   CHECK(out_a.back() == kGuard && out_b.back() == kGuard);
   for (const GatherColumn& column : columns) {
     for (std::size_t row = 0; row < rows; ++row) {
@@ -57,9 +59,15 @@ void copies_rows(std::size_t first, std::size_t second, std::size_t rows) {
   }
 }
 
+void copies_rows(std::size_t first, std::size_t second, std::size_t rows) {
+  copies_rows_by(gather, first, second, rows);
+  copies_rows_by(gather_windows, first, second, rows);
+}
+
 void copies_rows_of_every_size() {
   for (std::size_t bytes = 1; bytes <= 200; ++bytes) copies_rows(bytes, 201 - bytes, 70);
   for (const std::size_t bytes : {1000, 1023, 1024, 1025, 5000}) copies_rows(bytes, 3, 9);
+  copies_rows(5000, 4100, 40);
   for (const std::size_t rows : {0, 1, 63, 64, 65, 128, 129}) copies_rows(17, 4, rows);
 }
 
