@@ -44,7 +44,7 @@ def test_environments_of_a_device_are_made_for_a_run() -> None:
         sw.PPO("FrozenLake-v1", env_mode="device")
     with pytest.raises(ValueError, match="env_mode must not be 'device': actors act with arrays"):
         sw.IMPALA("CartPole-v1", env_mode="device")
-    with pytest.raises(ValueError, match="mode must be one of .*, got 'device'"):
+    with pytest.raises(ValueError, match=r"mode must be one of .*, got 'device'"):
         sw.MAPPO("simple_spread_v3", env_mode="device")
 
 
