@@ -8,9 +8,10 @@ from pathlib import Path
 
 import learning_charts
 import learning_results
+import preset_results
 import readme_numbers
 from learning_results import Groups, Run
-from learning_statistics import estimate
+from learning_statistics import estimate, last_return
 from learning_tasks import OURS, PEER, TASKS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -38,7 +39,6 @@ evaluations not counted: what a run costs on a machine that does nothing else.
 """
 PICTURE = ("PPO CartPole", "SAC Pendulum")
 """Tasks of the picture that README shows."""
-LAST = 3
 
 
 def main() -> None:
@@ -53,6 +53,7 @@ def main() -> None:
     (DOCS / "learning/seconds.svg").write_text(learning_charts.seconds(shown))
     parts = [INTRODUCTION, measured(tasks), table(tasks), CURVES, "\n\n".join(images)]
     (DOCS / "learning.md").write_text("\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n")
+    preset_results.write(tasks)
     readme_numbers.main()
 
 
@@ -91,8 +92,7 @@ def table(tasks: dict[str, Groups]) -> str:
 
 def _score(group: list[Run], points: int) -> str:
     """The return of runs at the end of so many points."""
-    last = [statistics.fmean(score for _, score in run["curve"][:points][-LAST:]) for run in group]
-    found = estimate(last)
+    found = estimate([last_return(run["curve"][:points]) for run in group])
     return f"{found.mean:.0f} [{found.low:.0f}, {found.high:.0f}]"
 
 

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+LAST = 3
+"""Points of a curve whose mean is the return that a run ended with."""
 SAMPLES = 2000
 LEVEL = 0.95
 
@@ -33,3 +35,8 @@ def estimate(scores: list[float], seed: int = 0) -> Estimate:
     drawn = np.random.default_rng(seed).choice(runs, (SAMPLES, len(runs)))
     bounds = np.quantile(interquartile_mean(drawn), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(float(interquartile_mean(runs)), *map(float, bounds))
+
+
+def last_return(curve: list[tuple[int, float]]) -> float:
+    """The return that a run ended with."""
+    return float(np.mean([score for _, score in curve[-LAST:]]))

@@ -62,6 +62,13 @@ class Task:
         form = _our_form if contender == OURS else _their_form
         return {name: form(value) for name, value in options.items()}
 
+    def our_settings(self) -> dict[str, Any]:
+        """All settings of our side."""
+        settings = {"n_envs": self.n_envs, "hidden": self.network, **self.options(OURS)}
+        if self.normalized:
+            settings |= {"normalize_obs": True, "normalize_rewards": True}
+        return settings
+
 
 def _our_form(value: Any) -> Any:
     return f"linear({value.start})" if isinstance(value, Linear) else value

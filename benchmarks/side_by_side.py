@@ -83,11 +83,8 @@ def learn_ours(task: Task, seed: int, curve: Curve) -> None:
         def on_step(self, *, step: int, **_: Any) -> bool:
             return curve.at(step)
 
-    options = {"n_envs": task.n_envs, "hidden": task.network, "threads": 1, **task.options(OURS)}
-    if task.normalized:
-        options |= {"normalize_obs": True, "normalize_rewards": True}
     curve.start()
-    algorithm = getattr(sw, task.algorithm)(task.env, seed=seed, **options)
+    algorithm = getattr(sw, task.algorithm)(task.env, seed=seed, threads=1, **task.our_settings())
     curve.score = lambda: algorithm.evaluate(task.episodes).mean
     algorithm.train(task.steps, callbacks=WatchSteps() if task.learns_from_replay else Watch())
 

@@ -29,6 +29,7 @@ each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path
         "off_policy.md",
         "learners.md",
         "testing.md",
+        "tuning.md",
         "multi_agent.md",
     ]
 )

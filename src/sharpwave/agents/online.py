@@ -221,7 +221,7 @@ class OnlineAgent(Agent):
 
     @classmethod
     def preset(cls, env_id: str, **overrides: Any) -> Self:
-        """This algorithm with settings that are known to work for an environment.
+        """This algorithm with its preset for an environment.
 
         Raises:
             ValueError: There is no preset for it.

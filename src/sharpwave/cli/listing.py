@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from collections.abc import Iterator
 from typing import Any
 
 from sharpwave.algorithms.registry import LANGUAGE_NAMES, algorithm_class, algorithm_names
 from sharpwave.cli.parser import Parser, one_of
 from sharpwave.cli.terminal import input_errors, say
 from sharpwave.config.convert import choices_of
+from sharpwave.config.preset_facts import evidence_of, source_of
 from sharpwave.config.presets import presets
 from sharpwave.core.lazy import llm
 
@@ -42,8 +44,24 @@ def _list_algorithms() -> None:
 def _list_presets() -> None:
     say("presets")
     for name in algorithm_names():
-        if presets(name):
-            say(_wrapped(name, ", ".join(presets(name))))
+        for lead, line in _about_presets(name):
+            say(_wrapped(lead, line))
+
+
+def _about_presets(algorithm: str) -> Iterator[tuple[str, str]]:
+    """A line for each preset with a result, and one for those of each source without."""
+    without: dict[str, list[str]] = {}
+    lead = algorithm
+    for name in presets(algorithm):
+        evidence = evidence_of(algorithm, name)
+        if evidence is None:
+            without.setdefault(source_of(algorithm, name), []).append(name)
+        else:
+            yield lead, f"{name}: {evidence}"
+            lead = ""
+    for source, names in without.items():
+        yield lead, f"settings of {source}, no result here: {', '.join(names)}"
+        lead = ""
 
 
 def _list_envs() -> None:

@@ -101,7 +101,7 @@ def parser_of(algorithm: type[Agent]) -> Parser:
         nargs="?",
         const=True,
         metavar="NAME",
-        help=f"start from the settings known to work for the {place}, or from those of that name "
+        help=f"start from the preset of the {place}, or from those of that name "
         "(done for it where there are some, unless --no-preset)",
     )
     parser.add_argument(

@@ -1,4 +1,6 @@
-"""Presets: settings known to work, by algorithm and environment, or task of a language model.
+"""Presets: settings by algorithm and environment, or task of a language model.
+
+`preset_facts` says which of them were run here, and how they did.
 
 Those of environments are RL Baselines3 Zoo's, with the defaults of its library where it names none;
 but for PPO on MuJoCo and all of C51, which are CleanRL's, and for PPO on MountainCarContinuous-v0
