@@ -11,6 +11,7 @@ from sharpwave.config.on_policy import ClippedConfig, OnPolicyConfig
 from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import OnPolicyBatch
+from sharpwave.learners.fused import FusedPolicyLearner
 from sharpwave.learners.native import NativePPOLearner
 from sharpwave.learners.policy_learner import PolicyLearner
 from sharpwave.loops.on_policy import OnPolicyLoop
@@ -142,6 +143,10 @@ class PPOLearner(PolicyLearner):
             }
 
 
+class FusedPPOLearner(FusedPolicyLearner, PPOLearner):
+    """`PPOLearner` on a GPU, with kernels in place of what autograd does to single rows."""
+
+
 class PPO(OnlineAgent):
     """PPO: policy gradient with a clipped surrogate objective, on-policy.
 
@@ -158,6 +163,7 @@ class PPO(OnlineAgent):
     Config = PPOConfig
     Learner = PPOLearner
     Native = NativePPOLearner
+    Fused = FusedPPOLearner
     Loop = OnPolicyLoop
     takes = ("policy",)
     learns_together = True

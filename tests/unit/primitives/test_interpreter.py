@@ -12,7 +12,7 @@ from sharpwave.primitives import backend
 HERE = Path(__file__).parent
 PARTS = [
     "returns", "rows", "priorities", "llm", "log_probs", "packing", "episodes", "ahead",
-    "transformer", "world",
+    "transformer", "world", "ppo_loss", "../learners/fused",
 ]  # fmt: skip
 
 
@@ -22,9 +22,10 @@ PARTS = [
 @pytest.mark.parametrize("part", PARTS)
 def test_triton_kernels_pass_the_same_tests_in_the_interpreter(part: str) -> None:
     pytest.importorskip("triton")
+    folder, _, name = part.rpartition("/")
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default"]
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(HERE / f"test_{part}.py")],
+        [sys.executable, "-m", "pytest", *options, str(HERE / folder / f"test_{name}.py")],
         env=os.environ | {"TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
