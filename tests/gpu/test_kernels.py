@@ -26,6 +26,7 @@ from tests.unit.primitives.test_episodes import *  # noqa: F403
 from tests.unit.primitives.test_llm_tensors import *  # noqa: F403
 from tests.unit.primitives.test_log_probs import *  # noqa: F403
 from tests.unit.primitives.test_packing_tensors import *  # noqa: F403
+from tests.unit.primitives.test_ppo_loss import *  # noqa: F403
 from tests.unit.primitives.test_priorities import *  # noqa: F403
 from tests.unit.primitives.test_returns_tensors import *  # noqa: F403
 from tests.unit.primitives.test_rows import *  # noqa: F403

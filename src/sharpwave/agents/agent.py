@@ -64,6 +64,8 @@ class Agent(metaclass=DocumentedOptions):
     Learner: ClassVar[type[BaseLearner]]
     Native: ClassVar[Any] = None
     """The compiled twin of the learner, where there is one."""
+    Fused: ClassVar[Any] = None
+    """The learner with kernels in its place on a GPU, where there is one."""
     Run: ClassVar[type[AnyRun]] = AnyRun
     """The class of the run around the loop."""
     leading_arguments: ClassVar[dict[str, Any]] = {}

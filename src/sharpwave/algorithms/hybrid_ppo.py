@@ -77,6 +77,7 @@ class HybridPPO(OnlineAgent):
     Config = HybridPPOConfig
     Learner = PPO.Learner
     Native = PPO.Native
+    Fused = PPO.Fused
     Loop = TimedLoop
     takes = PPO.takes
     collects_natively = True

@@ -12,6 +12,7 @@ from sharpwave.config.schedules import Adaptive
 from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import OnPolicyBatch
+from sharpwave.learners.fused import FusedPolicyLearner
 from sharpwave.learners.native import NativePPOLearner
 from sharpwave.learners.policy_learner import PolicyLearner
 from sharpwave.loops.on_policy import OnPolicyLoop
@@ -151,6 +152,10 @@ class PPOLearner(PolicyLearner):
             }
 
 
+class FusedPPOLearner(FusedPolicyLearner, PPOLearner):
+    """`PPOLearner` on a GPU, with kernels in place of what autograd does to single rows."""
+
+
 class PPO(OnlineAgent):
     """PPO: policy gradient with a clipped surrogate objective, on-policy.
 
@@ -167,6 +172,7 @@ class PPO(OnlineAgent):
     Config = PPOConfig
     Learner = PPOLearner
     Native = NativePPOLearner
+    Fused = FusedPPOLearner
     Loop = OnPolicyLoop
     takes = ("policy",)
     learns_together = True

@@ -15,6 +15,7 @@ from sharpwave.core.optional import install, is_installed
 from sharpwave.core.ranks import ALONE, Ranks
 from sharpwave.layouts.policy import why_not_native
 from sharpwave.learners.devices import check_matmul, why_gpu
+from sharpwave.learners.fused import why_not_fused
 from sharpwave.learners.learner import Learner
 from sharpwave.learners.seeds import Seeds
 
@@ -101,13 +102,18 @@ def choose(
         return Choice(made, "native code knows networks, device and options", None)
     if not ranks.is_alone:  # which a learner of a user's need not know
         arguments["ranks"] = ranks
+    fused = None if changed else _fused(facade, kind, device)
+    why_not = fused and _why_not_fused(config, action_space, given, ranks)
     with _torch_for(facade.name, reason):
-        made = kind(*described, **arguments, device=device)
+        made = (fused if fused and not why_not else kind)(*described, **arguments, device=device)
         _wrap(made)
     # Where torch learns for the sake of its gradients, native code collects for it.
     if ranks.is_alone and not getattr(facade, "collects_natively", False):
         why_not_act = "torch acts"
-    return Choice(made, gain or reason or "", why_not_act)
+    said = gain or reason or ""
+    if fused is not None:
+        said += f", without fused kernels, since {why_not}" if why_not else ", with fused kernels"
+    return Choice(made, said, why_not_act)
 
 
 @contextmanager
@@ -152,21 +158,42 @@ def _device(
     return "cpu", None
 
 
+def _fused(facade: Any, kind: type[Learner], device: str) -> type[Learner] | None:
+    """The learner with kernels in place of one of this library's; None where there is none."""
+    fused: Any = getattr(facade, "Fused", None)
+    if fused is None or device.partition(":")[0] != "cuda":
+        return None
+    return fused if kind in fused.__bases__ else None
+
+
+def _why_not_fused(
+    config: Any, action_space: spaces.Space[Any], given: Mapping[str, Any], ranks: Ranks
+) -> str | None:
+    """Why kernels do not know what a learner learns; None when they do."""
+    if not ranks.is_alone:
+        return f"{ranks.size} learners share their gradients"
+    return _own_network(given) or why_not_fused(config, action_space)
+
+
 def _why_not_act(
     config: Any, device: str, given: Mapping[str, Any], twin: _Twin | None
 ) -> str | None:
     """Why native code cannot act for the networks; None when it can."""
     if device != "cpu":
         return f"device is {device!r}"
-    own = next((name for name, network in given.items() if network is not None), None)
-    if own is not None:
-        return f"{own} is a network of its own"
+    if (own := _own_network(given)) is not None:
+        return own
     for not_known in () if twin is None else twin.native.not_known:
         option, _, refused = not_known.partition("=")
         value = getattr(config, option, None)
         if value == refused if refused else value:
             return f"{option} is on" if value is True else f"{option} is {value!r}"
     return None
+
+
+def _own_network(given: Mapping[str, Any]) -> str | None:
+    own = next((name for name, network in given.items() if network is not None), None)
+    return None if own is None else f"{own} is a network of its own"
 
 
 def _why_not(facade: Any, config: Any, twin: _Twin | None, ranks: Ranks) -> str | None:

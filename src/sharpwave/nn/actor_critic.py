@@ -241,6 +241,20 @@ class ActorCritic(nn.Module):
             valid: [T, B] bool beside `starts`, False where the recurrent state stays as it is and
                 what comes out stands for nothing; None where it does nowhere.
         """
+        params, values = self.heads(obs, state=state, starts=starts, masks=masks, valid=valid)
+        log_probs, entropy = self.distribution.log_prob_and_entropy(params, actions)
+        return Evaluated(log_probs, entropy, values)
+
+    def heads(
+        self,
+        obs: Any,
+        *,
+        state: Tensor | None = None,
+        starts: Tensor | None = None,
+        masks: Tensor | None = None,
+        valid: Tensor | None = None,
+    ) -> tuple[Any, Tensor]:
+        """Parameters of the distribution, and values [B], differentiable; see `evaluate`."""
         actor_in, critic_in = self._inputs(obs, self.features(obs))
         if self.recurrent:
             if state is None:
@@ -252,9 +266,8 @@ class ActorCritic(nn.Module):
             actor_in = unroll(self.actor_rnn, actor_in, actor_state, episodes)
             critic_in = unroll(self.critic_rnn, critic_in, critic_state, episodes)
         params = self._params(*self.actor.with_latent(actor_in), masks)
-        log_probs, entropy = self.distribution.log_prob_and_entropy(params, actions)
         values, _ = self.critic.with_latent(critic_in)
-        return Evaluated(log_probs, entropy, values.squeeze(-1).float())
+        return params, values.squeeze(-1).float()
 
     def modes(
         self, obs: Any, *, state: Tensor | None = None, starts: Tensor | None = None

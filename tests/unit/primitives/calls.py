@@ -13,6 +13,7 @@ from sharpwave.primitives.finite.tensors import look
 from sharpwave.primitives.llm import tensors as llm
 from sharpwave.primitives.log_probs import tensors as log_probs
 from sharpwave.primitives.packing import tensors as packing
+from sharpwave.primitives.ppo_loss.tensors import ppo_loss
 from sharpwave.primitives.priorities.tensors import PrioritySums
 from sharpwave.primitives.returns import tensors as typed_returns
 from sharpwave.primitives.rows.tensors import RowTable
@@ -27,6 +28,7 @@ NAMES = [
     "scored groups", "groups of a batch", "selected entropy", "linear entropy",
     "gated", "normed", "normed backward", "rotated",
     "store", "attend", "attend in parts", "sample tokens", "finite",
+    "loss of logits", "loss of means",
 ]  # fmt: skip
 
 
@@ -53,6 +55,9 @@ def calls(device: str) -> dict[str, Call]:
     cos, sin = torch.randn(600, 16, device=device), torch.randn(600, 16, device=device)
     keys, values = (torch.randn(600, 1, 70, 16, device=device) for _ in range(2))
     lengths, numbers = torch.arange(600, device=device) % 70, torch.rand(10, device=device).double()
+    names = "values", "old_log_probs", "old_values", "advantages", "returns"
+    rows: Any = dict(zip(names, steps[0], strict=False))
+    rows["clip"] = rows["value_clip"] = torch.tensor(0.2, device=device)
     return {
         "gae": lambda: returns.gae(*steps[:2], bootstrap=last, final_values=steps[2], **cut),
         "vtrace": lambda: returns.vtrace(*steps[:3], next_values=steps[3], **cut),
@@ -91,6 +96,10 @@ def calls(device: str) -> dict[str, Call]:
             query[:3], keys[:3], values[:3], lengths[:3], 0.25
         ),
         "sample tokens": lambda: transformer.sample(logits, numbers),
+        "loss of logits": lambda: ppo_loss(steps[1][:7].t(), actions=last.long() % 7, **rows),
+        "loss of means": lambda: ppo_loss(
+            steps[1][:7].t(), actions=steps[2][:7].t(), log_std=last[:7], **rows
+        ),
         "selected": lambda: log_probs.selected_log_probs(logits, index),
         "linear": lambda: log_probs.linear_log_probs(hidden, weight, index, slice_size=1),
         "selected entropy": lambda: log_probs.selected_log_probs(logits, index, entropy=True),

@@ -12,9 +12,13 @@ from sharpwave.primitives import backend
 UNIT = Path(__file__).parents[1]
 PARTS = [
     "returns", "rows", "priorities", "llm", "log_probs", "packing", "episodes", "ahead",
-    "transformer", "world", "finite",
+    "transformer", "world", "finite", "ppo_loss",
 ]  # fmt: skip
-FILES = [*(f"primitives/test_{part}.py" for part in PARTS), "envs/on_device/test_steps.py"]
+FILES = [
+    *(f"primitives/test_{part}.py" for part in PARTS),
+    "envs/on_device/test_steps.py",
+    "learners/test_fused.py",
+]
 
 
 @pytest.mark.long

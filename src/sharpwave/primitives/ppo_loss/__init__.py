@@ -1,0 +1,1 @@
+"""PPO's loss of a minibatch with its gradient, as one operation."""

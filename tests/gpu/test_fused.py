@@ -1,0 +1,70 @@
+"""PPO's learner with kernels, beside the one that autograd differentiates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import sharpwave as sw
+from sharpwave.algorithms.ppo import FusedPPOLearner, PPOLearner
+from tests.unit.envs.tensor_envs import Points
+from tests.unit.learners.test_fused import ACTIONS, OPTIONS, batch, learner
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+class Definition(PPOLearner):
+    """The learner without kernels."""
+
+
+def test_it_is_chosen_and_says_so() -> None:
+    ppo = sw.PPO(Points(16, "cuda"), device="cuda")
+    assert type(ppo.learner) is FusedPPOLearner
+    assert ppo.backend_reason == "device is 'cuda', with fused kernels"
+    assert ppo.learner.acts_in_graphs
+    other = sw.PPO(Points(16, "cuda"), device="cuda", recurrent="gru")
+    assert type(other.learner) is PPOLearner
+    assert "without fused kernels, since recurrent is 'gru'" in other.backend_reason
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("graph", [False, True])
+def test_fifty_updates_are_those_of_the_definition(
+    actions: str, options: dict[str, Any], graph: bool
+) -> None:
+    options = {"matmul": "fp32", "cuda_graph": graph, **options}
+    plain, fused = (learner(k, actions, "cuda", **options) for k in (Definition, None))
+    assert type(fused) is FusedPPOLearner
+    first = plain.flat.data.clone()
+    for seed in range(50):
+        rows = batch(plain, seed)
+        expected, found = plain.update(rows), fused.update(rows)
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4)
+    moved = (plain.flat.data - first).norm()
+    assert (fused.flat.data - plain.flat.data).norm() < 1e-3 * moved
+
+
+@pytest.mark.parametrize("matmul", ["tf32", "bf16", "fp32"])
+def test_it_learns_in_every_precision(matmul: str) -> None:
+    ppo = sw.PPO(
+        Points(512, "cuda"),
+        device="cuda",
+        n_steps=16,
+        batch_size=2048,
+        gamma=0.9,
+        learning_rate=3e-3,
+        hidden=(32, 32),
+        seed=0,
+        matmul=matmul,
+    )
+    assert type(ppo.learner) is FusedPPOLearner
+    before = ppo.evaluate(64, env=Points(64, "cuda")).mean
+    ppo.train(200_000)
+    assert ppo.evaluate(64, env=Points(64, "cuda")).mean > before / 3
