@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from robotics_tasks import CartPoles, Tracking
+from cart_poles import CartPoles
+from robotics_envs import Tracking
 
 import sharpwave as sw
 
@@ -30,6 +31,7 @@ N_ENVS = 4096
 
 
 def task(name: str, *, continuous: bool = False, capturable: bool = True) -> Any:
+    """The environments."""
     made: Any = Tracking(N_ENVS, "cuda")
     if name == "cart-poles":
         made = CartPoles(N_ENVS, "cuda", continuous=continuous)
@@ -40,7 +42,9 @@ def task(name: str, *, continuous: bool = False, capturable: bool = True) -> Any
 class Ours:
     """An iteration of ours."""
 
-    def __init__(self, name: str, *, capturable: bool = False, **options: Any) -> None:
+    def __init__(
+        self, name: str, *, capturable: bool = False, env: Any = None, **options: Any
+    ) -> None:
         epochs, minibatches = UPDATES[name]
         given: dict[str, Any] = {
             "device": "cuda",
@@ -57,7 +61,8 @@ class Ours:
             "max_grad_norm": 1.0,
             "seed": 1,
         }
-        self.agent: Any = sw.PPO(task(name, capturable=capturable), **{**given, **options})
+        env = task(name, capturable=capturable) if env is None else env
+        self.agent: Any = sw.PPO(env, **{**given, **options})
         self.agent.learner.follow(1.0)
 
     def iterate(self) -> None:
@@ -94,10 +99,10 @@ class RslRl:
         class Env:
             num_envs, num_actions = N_ENVS, space.shape[0]
             max_episode_length, device, cfg = inner.limit, "cuda", {}
-            episode_length_buf = inner.time
+            episode_length_buf = inner.steps
 
             def get_observations(self) -> Any:
-                return self.told(inner.observe(inner.state))
+                return self.told(inner.state.clone())
 
             def told(self, obs: Any) -> Any:
                 return TensorDict({"policy": obs}, batch_size=[N_ENVS])
@@ -105,7 +110,7 @@ class RslRl:
             def step(self, actions: Any) -> Any:
                 obs, rewards, terminated, truncated, _ = inner.step(actions)
                 extras = {"time_outs": truncated}
-                return self.told(obs), rewards, (terminated | truncated).long(), extras
+                return self.told(obs.clone()), rewards, (terminated | truncated).long(), extras
 
         inner.reset(seed=0)
         self.env = Env()
@@ -162,9 +167,15 @@ CONTENDERS: dict[str, Callable[[str], Any]] = {
     "ours without graphs": lambda name: Ours(name, cuda_graph=False),
     "ours": Ours,
     "ours, environment captured": lambda name: Ours(name, capturable=True),
+    "ours, adaptive": lambda name: Ours(name, capturable=True, learning_rate="adaptive"),
     "ours, compiled": lambda name: Ours(name, capturable=True, compile=True),
-    "ours, bf16": lambda name: Ours(name, capturable=True, compile=True, matmul="bf16"),
+    "ours, bf16": lambda name: Ours(name, capturable=True, matmul="bf16"),
+    "ours, CartPole-v1 on the device": lambda name: Ours(
+        name, env=sw.make_vec_env("CartPole-v1", N_ENVS, device="cuda")
+    ),
 }
+ONLY = {"ours, CartPole-v1 on the device": "cart-poles"}
+"""Contenders of one task alone."""
 
 
 def facts(contender: Any) -> dict[str, Any]:
@@ -235,6 +246,8 @@ def measured(name: str, labels: list[str], rounds: int, *, with_facts: bool) -> 
     contenders: dict[str, Any] = {}
     rows: dict[str, Any] = {}
     for label in labels:
+        if ONLY.get(label, name) != name:
+            continue
         contender, rows[label] = made(label, name)
         if contender is not None:
             contenders[label] = contender
