@@ -12,7 +12,7 @@ from sharpwave.primitives import backend
 HERE = Path(__file__).parent
 PARTS = [
     "returns", "rows", "priorities", "llm", "log_probs", "packing", "episodes", "ahead",
-    "transformer", "world",
+    "transformer", "world", "mlp", "adam",
 ]  # fmt: skip
 
 
