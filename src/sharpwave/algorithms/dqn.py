@@ -169,8 +169,7 @@ class DQNLearner(QSchedule, TorchLearner):
         self.target.reset_noise(self.generator)
         loss, values, errors = self.loss(batch)
         flat.backward(loss)
-        norm = flat.clip_grad_norm(config.max_grad_norm or math.inf)
-        self.optimizers["q_network"].step()
+        norm = self.optimizers["q_network"].clip_and_step(config.max_grad_norm or math.inf)
         if config.tau < 1:
             self.follow_slowly("target", "q_network", config.tau)
         self.updates += 1

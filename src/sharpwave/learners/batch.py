@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sharpwave.core.lazy import torch
-from sharpwave.core.tree import map_leaves
+from sharpwave.core.tree import leaves, like, map_leaves
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,10 @@ class OnPolicyBatch:
         """Some of the rows; of sequences, some of the environments. None stands for all."""
         if indices is None:
             return self
-        axis = 1 if self.is_sequence else 0
-        return replace(self, **_map(lambda leaf: leaf.index_select(axis, indices), vars(self)))
+        if self.is_sequence:
+            return replace(self, **_map(lambda leaf: leaf.index_select(1, indices), vars(self)))
+        columns = {name: column for name, column in vars(self).items() if column is not None}
+        return replace(self, **_gathered(columns, indices))
 
     def copy_(self, other: OnPolicyBatch) -> None:
         """Take over the rows of a batch of the same shapes, in this one's memory."""
@@ -123,6 +125,25 @@ class GroupBatch(OnPolicyBatch):
             return replace(chosen, joint=joint.index_select(1, places))
         places = indices if joint_rows is None else joint_rows[indices]
         return replace(chosen, joint=joint.index_select(0, places))
+
+
+def _gathered(columns: dict[str, Any], indices: torch.Tensor) -> dict[str, Any]:
+    """Some rows of all columns: on a GPU in one launch, as far as they lie in one piece."""
+    from sharpwave.primitives.backend import uses_triton
+    from sharpwave.primitives.rows.tensors import RowTable
+
+    if not uses_triton(indices) or indices.dtype != torch.int64:
+        return _map(lambda leaf: leaf.index_select(0, indices), columns)
+    found = [leaf for _, leaf in leaves(columns)]
+    whole = [leaf for leaf in found if _is_whole(leaf)]
+    rows = iter(RowTable(whole).gather(indices.contiguous()) if whole else ())
+    chosen = (next(rows) if _is_whole(leaf) else leaf.index_select(0, indices) for leaf in found)
+    gathered: dict[str, Any] = like(columns, tuple(chosen))
+    return gathered
+
+
+def _is_whole(leaf: torch.Tensor) -> bool:
+    return leaf.is_contiguous() and not leaf.requires_grad
 
 
 def _map(function: Callable[[Any], Any], columns: dict[str, Any]) -> dict[str, Any]:

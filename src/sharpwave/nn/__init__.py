@@ -31,7 +31,7 @@ from sharpwave.nn.gsde import SmoothNoise
 from sharpwave.nn.layers import layers_of, recomputing
 from sharpwave.nn.mixers import JointFeatures, JointState, MonotonicMixer, SumMixer
 from sharpwave.nn.mlp import MLP, initialize, initialize_uniform, make_mlp
-from sharpwave.nn.optimizers import Adam, FlatOptimizer, LaProp, RMSprop, descend, take_step
+from sharpwave.nn.optimizers import Adam, FlatOptimizer, LaProp, RMSprop, descend
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, NoisyLinear, QNetwork
 from sharpwave.nn.random_network import RandomNetwork
@@ -113,5 +113,4 @@ __all__ = [
     "make_mlp",
     "orthogonal",
     "recomputing",
-    "take_step",
 ]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sharpwave.layouts.parameters import FlatArrays, aligned_zeros
+from sharpwave.primitives.adam.tensors import clip
 
 __all__ = ["FlatParameters"]
 
@@ -123,12 +124,7 @@ class FlatParameters:
         Returns:
             [] norm before scaling.
         """
-        norm: Tensor = torch.linalg.vector_norm(self.grad)
-        if not norm.is_cpu:
-            self.grad.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
-        elif not (size := norm.item() + 1e-6) <= max_norm:
-            self.grad.mul_(max_norm / size)
-        return norm
+        return clip(self.grad, max_norm)
 
     def _attach_grads(self) -> None:
         for parameter, grad in zip(self._parameters, self._grads, strict=True):

@@ -15,6 +15,8 @@ from torch.nn.functional import linear
 from sharpwave.layouts.init import fan_in_uniform, orthogonal
 from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.fused import can_fuse, fused_mlp
+from sharpwave.primitives.backend import uses_triton
+from sharpwave.primitives.mlp import tensors as perceptrons
 
 __all__ = [
     "ACTIVATIONS",
@@ -84,12 +86,18 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 _FEW = 32
 """Rows below which `lean` is quicker where nothing is differentiated."""
 
+_MANY_ON_GPU = 1024
+"""Rows from which on a GPU is busy enough that passes over memory count more than launches."""
+
 
 class MLP(nn.Sequential):
     """Multi-layer perceptron: a plain `nn.Sequential` with a quicker way through."""
 
     def with_latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The output and what the last layer was given: ([..., out], [..., hidden[-1]])."""
+        activation = self._activation_on_gpu(x)
+        if activation is not None:
+            return self._as_one(x, activation)
         *body, head = self
         for layer in body:
             x = quick_tanh_(x) if is_quick_tanh(layer, x) else layer(x)
@@ -97,6 +105,9 @@ class MLP(nn.Sequential):
 
     def fused(self, x: Tensor) -> Tensor:
         """The same numbers, in the quickest way for learning: [B, in] to [B, out]."""
+        activation = self._activation_on_gpu(x) if torch.is_grad_enabled() else None
+        if activation is not None:
+            return self._as_one(x, activation)[0]
         layers: list[Any] = list(self._modules.values())
         few = not torch.is_grad_enabled() and len(x) < _FEW
         if few or len(layers) == 1 or x.ndim != 2 or not can_fuse(x, layers[1]):
@@ -123,6 +134,46 @@ class MLP(nn.Sequential):
             else:
                 x = layer.forward(x)
         return x, latent
+
+    def _as_one(self, x: Tensor, activation: perceptrons.Activation) -> tuple[Tensor, Tensor]:
+        """`with_latent` as one operation of autograd."""
+        linears: list[Any] = list(self._modules.values())[::2]
+        weights, biases = [one.weight for one in linears], [one.bias for one in linears]
+        found = perceptrons.mlp(x.reshape(-1, x.shape[-1]), weights, biases, activation)
+        output, latent = (one.view(*x.shape[:-1], -1) for one in found)
+        return output, latent
+
+    def _activation_on_gpu(self, x: Tensor) -> perceptrons.Activation | None:
+        """The activation between the layers if a GPU can take them as one operation."""
+        if not uses_triton(x) or torch.compiler.is_compiling() or len(self._modules) < 3:
+            return None
+        layers: list[Any] = list(self._modules.values())
+        many = x.numel() >= _MANY_ON_GPU * x.shape[-1]
+        if not many or not _has_dtype(x) or any(map(_is_hooked, layers)):
+            return None
+        activation = perceptrons.activation_of(layers[1])
+        linears, between = layers[::2], layers[1::2]
+        alike = all(perceptrons.activation_of(layer) == activation for layer in between)
+        return activation if alike and all(map(_is_plain_linear, linears)) else None
+
+
+def _has_dtype(x: Tensor) -> bool:
+    """Return whether one operation computes as layers do with this input."""
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind) == torch.bfloat16 and x.is_floating_point()
+    return x.dtype == torch.float32
+
+
+def _is_hooked(layer: nn.Module) -> bool:
+    hooks = layer._forward_hooks or layer._forward_pre_hooks
+    return bool(hooks or layer._backward_hooks or layer._backward_pre_hooks)
+
+
+def _is_plain_linear(layer: nn.Module) -> bool:
+    if type(layer) is not nn.Linear or layer.bias is None:
+        return False
+    return layer.weight.dtype == layer.bias.dtype == torch.float32
 
 
 def make_mlp(

@@ -110,7 +110,7 @@ class NoNumbers(TorchDispatchMode):
     """Forbids what makes a Python number of a tensor, which waits for a GPU."""
 
     forbidden = ("_local_scalar_dense", "is_nonzero", "nonzero", "equal")
-    only_on_the_cpu = ("clip_grad_norm", "_check_rows")
+    only_on_the_cpu = ("clip", "_check_rows")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.overloadpacket.__name__ in self.forbidden:

@@ -233,6 +233,29 @@ def test_a_state_of_another_network_is_refused_before_anything_changes() -> None
     assert optimizer.lr.item() == pytest.approx(1e-2)
 
 
+class Halved(Adam):
+    """A step of one's own."""
+
+    def step(self, skip: Tensor | None = None) -> None:
+        self._grad.mul_(0.5)
+        super().step(skip)
+
+
+@pytest.mark.parametrize("kind", [Adam, RMSprop, Halved])
+def test_clipping_on_the_way_is_clipping_before(kind: type[Adam | RMSprop]) -> None:
+    together, apart = FlatParameters(network()), FlatParameters(network())
+    one, two = kind(together, 1e-2), kind(apart, 1e-2)
+    for seed in range(3):
+        for flat in (together, apart):
+            flat.zero_grad()
+            gradients(flat.module, seed)
+        norm = one.clip_and_step(0.5)
+        assert torch.equal(norm, apart.clip_grad_norm(0.5))
+        two.step()
+        assert torch.equal(together.grad, apart.grad)
+    assert torch.equal(together.data, apart.data)
+
+
 def test_a_skipped_step_of_adam_changes_nothing() -> None:
     flat = FlatParameters(network())
     optimizer = Adam(flat, 1e-2)

@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from sharpwave.primitives.adam import tensors as adam
 from sharpwave.primitives.ahead.tensors import look_ahead
 from sharpwave.primitives.episodes.tensors import EpisodeSums
 from sharpwave.primitives.finite.tensors import look
 from sharpwave.primitives.llm import tensors as llm
 from sharpwave.primitives.log_probs import tensors as log_probs
+from sharpwave.primitives.mlp import tensors as perceptrons
 from sharpwave.primitives.packing import tensors as packing
 from sharpwave.primitives.ppo_loss.tensors import ppo_loss
 from sharpwave.primitives.priorities.tensors import PrioritySums
@@ -28,7 +30,8 @@ NAMES = [
     "scored groups", "groups of a batch", "selected entropy", "linear entropy",
     "gated", "normed", "normed backward", "rotated",
     "store", "attend", "attend in parts", "sample tokens", "finite",
-    "loss of logits", "loss of means",
+    "loss of logits", "loss of means", "mlp", "mlp that keeps inputs",
+    "clip", "adam", "clipped adam",
 ]  # fmt: skip
 
 
@@ -100,6 +103,11 @@ def calls(device: str) -> dict[str, Call]:
         "loss of means": lambda: ppo_loss(
             steps[1][:7].t(), actions=steps[2][:7].t(), log_std=last[:7], **rows
         ),
+        "mlp": lambda: mlp_gradients(steps[0], "elu"),
+        "mlp that keeps inputs": lambda: mlp_gradients(steps[0], "gelu"),
+        "clip": lambda: adam.clip(steps[1].flatten().clone(), 0.5),
+        "adam": lambda: adam_steps(steps[0].flatten(), None),
+        "clipped adam": lambda: adam_steps(steps[0].flatten(), 0.5),
         "selected": lambda: log_probs.selected_log_probs(logits, index),
         "linear": lambda: log_probs.linear_log_probs(hidden, weight, index, slice_size=1),
         "selected entropy": lambda: log_probs.selected_log_probs(logits, index, entropy=True),
@@ -107,6 +115,30 @@ def calls(device: str) -> dict[str, Call]:
             hidden, weight, index, slice_size=1, entropy=True
         ),
     }
+
+
+def mlp_gradients(x: torch.Tensor, name: str, width: int = 200) -> list[torch.Tensor]:
+    """Output of a perceptron, and gradients of its weights and biases."""
+    sizes = [x.shape[1], width, 1]
+    shapes = [(sizes[1], sizes[0]), (sizes[2], sizes[1]), sizes[1:2], sizes[2:]]
+    leaves = [torch.full(shape, 0.01, device=x.device).requires_grad_() for shape in shapes]
+    activation = perceptrons.Activation(name, 1.0)
+    output, _ = perceptrons.mlp(x, leaves[:2], leaves[2:], activation)
+    return [output.detach(), *torch.autograd.grad(output.sum(), leaves)]
+
+
+def adam_steps(x: torch.Tensor, max_norm: float | None) -> list[torch.Tensor]:
+    """Some numbers that Adam has moved in two steps, of which the second is skipped."""
+    data, moments = x.clone(), torch.zeros(2, *x.shape, device=x.device)
+    numbers = [torch.full((), value, device=x.device) for value in (1.0, 0.1, 1.0)]
+    block = adam.Block(data, x.clone(), *moments.unbind(), *numbers[:2])
+    options: Any = {"betas": (0.9, 0.999), "eps": 1e-5}
+    for skip in (None, numbers[2]):
+        if max_norm is None:
+            adam.step(block, **options, skip=skip)
+        else:
+            adam.clip_and_step(block, max_norm, **options, skip=skip)
+    return list(block)
 
 
 def of_ones(device: str) -> list[torch.Tensor]:
@@ -146,4 +178,9 @@ def of_ones(device: str) -> list[torch.Tensor]:
         *log_probs.selected_log_probs(x, at, entropy=True),
         *log_probs.linear_log_probs(x, x, at, slice_size=1, entropy=True),
         *packed,
+        *mlp_gradients(x, "tanh", 1),
+        *mlp_gradients(x, "silu", 1),
+        adam.clip(after.clone(), 0.5),
+        *adam_steps(after, None),
+        *adam_steps(after, 0.5),
     ]

@@ -1,0 +1,1 @@
+"""Steps of Adam, and clipping of gradients by their norm, on one block of parameters."""

@@ -1,0 +1,89 @@
+"""Activations of linear layers and their gradients in plain torch, as the Triton kernels have them.
+
+KEPT names what the gradient is computed from: the output, or what the activation was given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import elu, gelu, leaky_relu, silu
+
+
+class Activation(NamedTuple):
+    """An elementwise function between two linear layers.
+
+    Attributes:
+        name: `tanh`, `relu`, `elu`, `leaky_relu`, `silu` or `gelu`.
+        slope: The α of elu, which is positive, or the slope of leaky relu below 0.
+    """
+
+    name: str
+    slope: float = 0.0
+
+    @property
+    def keeps_input(self) -> bool:
+        """True if the output does not tell the derivative."""
+        return self.name in ("silu", "gelu")
+
+
+def function_of(activation: Activation) -> Callable[[Tensor], Tensor]:
+    """The activation as a function of tensors."""
+    slope = activation.slope
+    functions: dict[str, Callable[[Tensor], Tensor]] = {
+        "tanh": torch.tanh,
+        "relu": torch.relu,
+        "elu": lambda x: elu(x, slope),
+        "leaky_relu": lambda x: leaky_relu(x, slope),
+        "silu": silu,
+        "gelu": gelu,
+    }
+    return functions[activation.name]
+
+
+def derivative(kept: Tensor, activation: Activation) -> Tensor:
+    """The derivative, from the output of the activation or, where that does not tell, its input."""
+    name, slope = activation
+    if name == "tanh":
+        return 1 - kept.square()
+    if name == "relu":
+        return (kept > 0).to(kept.dtype)
+    if name == "elu":
+        return torch.where(kept > 0, 1.0, kept + slope)
+    if name == "leaky_relu":
+        return torch.where(kept > 0, 1.0, slope)
+    if name == "silu":
+        share = kept.sigmoid()
+        return share * (1 + kept * (1 - share))
+    density = (-0.5 * kept.square()).exp() / math.sqrt(2 * math.pi)
+    return 0.5 * (1 + torch.erf(kept / math.sqrt(2))) + kept * density
+
+
+def activate(z: Tensor, bias: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
+    """The activation of z + bias, in the place of z where possible, and what `backward` needs."""
+    z.add_(bias)
+    if activation.keeps_input:
+        return function_of(activation)(z), z
+    h = z.copy_(function_of(activation)(z))
+    return h, h
+
+
+def backward(grad: Tensor, kept: Tensor, activation: Activation, parts: Tensor) -> None:
+    """Turn the gradient after an activation into that before it, with parts of its column sums."""
+    grad.mul_(derivative(kept, activation))
+    column_sums(grad, parts)
+
+
+def column_sums(grad: Tensor, parts: Tensor) -> None:
+    """Write parts [P, n] of the sums over the rows of a gradient."""
+    parts.zero_()
+    torch.sum(grad, 0, dtype=parts.dtype, out=parts[0])
+
+
+def sum_parts(parts: Tensor) -> Tensor:
+    """The sums [n] of parts [P, n]."""
+    return parts.sum(0)

@@ -1,0 +1,192 @@
+"""Activations of linear layers and their gradients in Triton.
+
+Biases are added, and their gradients summed, on the way. The sums are those of a fixed number of
+parts, added up in a fixed order: the same numbers every time.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from sharpwave.primitives.launching import launch
+from sharpwave.primitives.mlp.plain import Activation
+
+TILE = 2048
+WIDTH = 128
+MOST_PARTS, LEAST_ROWS = 512, 64
+"""Programs that share out the rows of a gradient which is summed over them, and rows of each."""
+KINDS = {"none": 0, "tanh": 1, "relu": 2, "elu": 3, "leaky_relu": 4, "silu": 5, "gelu": 6}
+TANH, RELU, ELU, LEAKY, SILU, GELU = (tl.constexpr(kind) for kind in range(1, 7))
+
+
+@triton.jit
+def activated(x, slope, KIND: tl.constexpr):
+    """The activation of float32 numbers; NaN stays NaN."""
+    if KIND == TANH:
+        return 2 * tl.sigmoid(2 * x) - 1
+    elif KIND == RELU:
+        return tl.where(x < 0, 0.0, x)
+    elif KIND == ELU:
+        return tl.where(x > 0, x, slope * (tl.exp(x) - 1))
+    elif KIND == LEAKY:
+        return tl.where(x > 0, x, slope * x)
+    elif KIND == SILU:
+        return x * tl.sigmoid(x)
+    elif KIND == GELU:
+        return 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
+    else:
+        return x
+
+
+@triton.jit
+def derivative(kept, slope, KIND: tl.constexpr):
+    """The derivative from the output or, of silu and gelu, the input."""
+    if KIND == TANH:
+        return 1 - kept * kept
+    elif KIND == RELU:
+        return tl.where(kept > 0, 1.0, 0.0)
+    elif KIND == ELU:
+        return tl.where(kept > 0, 1.0, kept + slope)
+    elif KIND == LEAKY:
+        return tl.where(kept > 0, 1.0, slope)
+    elif KIND == SILU:
+        share = tl.sigmoid(kept)
+        return share * (1 + kept * (1 - share))
+    else:
+        density = tl.exp(-0.5 * kept * kept) * 0.3989422804014327
+        return 0.5 * (1 + tl.erf(kept * 0.7071067811865476)) + kept * density
+
+
+@triton.jit
+def activate_kernel(
+    z, bias, out, n_rows, size, slope,
+    KIND: tl.constexpr, KEEPS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """The activation of a tile of z + bias; z + bias takes the place of z where it is kept."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (row < n_rows) & (column < size)[None, :]
+    at = row * size + column[None, :]
+    shift = tl.load(bias + column, mask=column < size, other=0).to(tl.float32)
+    x = tl.load(z + at, mask=inside, other=0).to(tl.float32) + shift[None, :]
+    if KEEPS:
+        tl.store(z + at, x.to(z.dtype.element_ty), mask=inside)
+    tl.store(out + at, activated(x, slope, KIND).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def backward_kernel(
+    gradient, kept, parts, n_rows, size, width, span, slope,
+    KIND: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """The gradient before an activation, in its place, of some rows, and the sums over these."""
+    part = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    end = tl.minimum((part + 1) * span, n_rows)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for begin in range(part * span, end, ROWS):
+        row = begin + tl.arange(0, ROWS)[:, None]
+        inside = (row < end) & (column < size)[None, :]
+        at = row * size + column[None, :]
+        g = tl.load(gradient + at, mask=inside, other=0).to(tl.float32)
+        if KIND != 0:
+            state = tl.load(kept + at, mask=inside, other=0).to(tl.float32)
+            g = g * derivative(state, slope, KIND)
+            tl.store(gradient + at, g.to(gradient.dtype.element_ty), mask=inside)
+        total += tl.where(inside, g, 0.0)
+    tl.store(parts + part * width + column, tl.sum(total, 0), mask=column < size)
+
+
+@triton.jit
+def sum_kernel(parts, out, n_parts, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sums of some columns of parts."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for begin in range(0, n_parts, ROWS):
+        part = begin + tl.arange(0, ROWS)[:, None]
+        inside = (part < n_parts) & (column < width)[None, :]
+        total += tl.load(parts + part * width + column[None, :], mask=inside, other=0)
+    tl.store(out + column, tl.sum(total, 0), mask=column < width)
+
+
+def n_parts(n_rows: int) -> int:
+    """Number of parts in which the rows of a gradient are summed."""
+    return max(1, min(-(-n_rows // LEAST_ROWS), MOST_PARTS))
+
+
+def activate(z: Tensor, bias: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
+    """Launch `activate_kernel` over a contiguous [M, n]."""
+    n_rows, size = z.shape
+    keeps = activation.keeps_input
+    out = torch.empty_like(z) if keeps else z
+    columns = min(WIDTH, triton.next_power_of_2(size))
+    rows = TILE // columns
+    launch(
+        activate_kernel,
+        (triton.cdiv(n_rows, rows), triton.cdiv(size, columns)),
+        z,
+        z,
+        bias,
+        out,
+        n_rows,
+        size,
+        float(activation.slope),
+        KIND=KINDS[activation.name],
+        KEEPS=keeps,
+        ROWS=rows,
+        COLUMNS=columns,
+    )
+    return out, z if keeps else out
+
+
+def backward(grad: Tensor, kept: Tensor, activation: Activation, parts: Tensor) -> None:
+    """Launch `backward_kernel` over contiguous [M, n]; parts [P, n] are columns of a block."""
+    _backward(grad, kept, KINDS[activation.name], float(activation.slope), parts)
+
+
+def column_sums(grad: Tensor, parts: Tensor) -> None:
+    """Launch `backward_kernel` for the sums of a contiguous [M, n] alone."""
+    _backward(grad, grad, KINDS["none"], 0.0, parts)
+
+
+def _backward(grad: Tensor, kept: Tensor, kind: int, slope: float, parts: Tensor) -> None:
+    (n_rows, size), n = grad.shape, len(parts)
+    span = triton.cdiv(n_rows, n)
+    columns = min(WIDTH, triton.next_power_of_2(size))
+    launch(
+        backward_kernel,
+        (n, triton.cdiv(size, columns)),
+        grad,
+        grad,
+        kept,
+        parts,
+        n_rows,
+        size,
+        parts.stride(0),
+        span,
+        slope,
+        KIND=kind,
+        ROWS=min(TILE // columns, triton.next_power_of_2(span)),
+        COLUMNS=columns,
+    )
+
+
+def sum_parts(parts: Tensor) -> Tensor:
+    """Launch `sum_kernel` over a contiguous [P, n]."""
+    count, width = parts.shape
+    out = torch.empty(width, dtype=parts.dtype, device=parts.device)
+    launch(
+        sum_kernel,
+        (triton.cdiv(width, 16),),
+        parts,
+        parts,
+        out,
+        count,
+        width,
+        ROWS=min(128, triton.next_power_of_2(count)),
+        COLUMNS=16,
+    )
+    return out
