@@ -12,7 +12,8 @@ from sharpwave.primitives import backend
 HERE = Path(__file__).parent
 PARTS = [
     "returns", "rows", "priorities", "llm", "log_probs", "packing", "episodes", "ahead",
-    "transformer", "world", "ppo_loss", "../learners/fused",
+    "transformer", "world", "ppo_loss", "small_policy",
+    "../learners/fused",
 ]  # fmt: skip
 
 
