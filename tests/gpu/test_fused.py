@@ -51,6 +51,41 @@ def test_fifty_updates_are_those_of_the_definition(
     assert (fused.flat.data - plain.flat.data).norm() < 1e-3 * moved
 
 
+@pytest.mark.parametrize("activation", ["tanh", "relu", "elu"])
+@pytest.mark.parametrize("graph", [False, True])
+def test_rollouts_are_those_of_the_definition(activation: str, graph: bool) -> None:
+    options: dict[str, Any] = {
+        "device": "cuda",
+        "n_steps": 7,
+        "matmul": "fp32",
+        "seed": 3,
+        "cuda_graph": graph,
+        "activation": activation,
+    }
+    agents = [sw.PPO(Points(64, "cuda"), learner=k, **options) for k in (Definition, None)]
+    for _ in range(3):
+        expected, found = (agent.loop.collect() for agent in agents)
+        for name in ("obs", "actions", "log_probs", "values", "advantages", "returns"):
+            one, other = getattr(found, name), getattr(expected, name)
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("matmul", ["fp32", "tf32"])
+def test_a_step_is_that_of_the_definition(actions: str, matmul: str) -> None:
+    plain, fused = (learner(k, actions, "cuda", matmul=matmul) for k in (Definition, None))
+    obs = torch.randn(4096, 5, device="cuda")
+    with plain.inference():
+        expected, found = plain.act(obs, explore=True), fused.act(obs, explore=True)
+    bound = 1e-2 if matmul == "tf32" else 1e-4
+    near: dict[str, float] = {"rtol": bound, "atol": bound}
+    apart = (found.actions - expected.actions).reshape(4096, -1).abs().amax(1)
+    same = apart <= bound * (1 + found.actions.reshape(4096, -1).abs().amax(1))
+    assert same.float().mean() > 0.99  # a rounding may tip a choice
+    torch.testing.assert_close(found.log_probs[same], expected.log_probs[same], **near)
+    torch.testing.assert_close(found.values, expected.values, **near)
+
+
 @pytest.mark.parametrize("matmul", ["tf32", "bf16", "fp32"])
 def test_it_learns_in_every_precision(matmul: str) -> None:
     ppo = sw.PPO(

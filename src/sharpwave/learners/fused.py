@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
 
-from sharpwave.core.lazy import nn
+from sharpwave.core.lazy import nn, torch
 from sharpwave.core.optional import is_installed
 from sharpwave.learners.batch import OnPolicyBatch
-from sharpwave.learners.learner import Metrics
+from sharpwave.learners.learner import Acted, Metrics
 from sharpwave.learners.policy_learner import PolicyLearner
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ __all__ = ["FusedPolicyLearner", "why_not_fused"]
 
 WIDEST = 64
 """Logits or means of a row, up to which kernels hold whole rows."""
+
+CHANGEABLE = {"evaluate", "act", "values"}
+"""Methods of a policy that kernels stand for."""
 
 
 def why_not_fused(config: Any, action_space: spaces.Space[Any]) -> str | None:
@@ -75,11 +78,72 @@ class FusedPolicyLearner(PolicyLearner):
         )
         return loss, dict(zip(METRICS, metrics.unbind(), strict=True))
 
+    def act(
+        self, obs: Any, *, explore: bool, state: Any = None, starts: Any = None, masks: Any = None
+    ) -> Acted:
+        """Actions sampled from the policy, or its mode, with log-probabilities and values."""
+        layers = self._small_layers(obs) if explore and masks is None else None
+        if layers is None:
+            return super().act(obs, explore=explore, state=state, starts=starts, masks=masks)
+        from sharpwave.nn.distributions import TINY
+        from sharpwave.primitives.small_policy.tensors import act
+
+        policy = self.policy
+        noise = torch.empty(len(obs), policy.distribution.n_params, device=self.device)
+        if policy.log_std is None:
+            noise.uniform_(TINY, 1.0, generator=self.explore_generator)
+        else:
+            noise.normal_(generator=self.explore_generator)
+        found = act(obs, *layers, noise, log_std=policy.log_std, **self._arithmetic())
+        return Acted(*found, None)
+
+    def values(self, obs: Any, state: Any = None) -> Tensor:
+        """Values [N] of observations [N, ...]."""
+        layers = self._small_layers(obs)
+        if layers is None:
+            return super().values(obs, state)
+        from sharpwave.primitives.small_policy.tensors import value
+
+        return value(obs, layers[1], **self._arithmetic())
+
+    def _arithmetic(self) -> dict[str, Any]:
+        exact = self.device.type != "cuda" or self.config.matmul == "fp32"
+        return {"activation": self.config.activation, "exact": exact}
+
+    def _small_layers(self, obs: Any) -> list[list[Tensor]] | None:
+        """Layers of actor and critic, if one kernel holds each and observations are vectors."""
+        from sharpwave.nn.features import Flat
+        from sharpwave.primitives.small_policy.tensors import ACTIVATIONS
+
+        policy, config = self.policy, self.config
+        if not self._is_known() or config.matmul == "bf16" or config.activation not in ACTIVATIONS:
+            return None
+        if policy.critic_features is not None or policy.actor_norm is not None:
+            return None
+        are_vectors = type(policy.features) is Flat and isinstance(obs, torch.Tensor)
+        if not are_vectors or obs.ndim != 2 or obs.dtype != torch.float32:
+            return None
+        layers = [self._layers_of(network) for network in (policy.actor, policy.critic)]
+        return None if None in layers else layers
+
+    def _layers_of(self, network: Any) -> Any:
+        """Weights and biases of a small network; None for any other."""
+        from sharpwave.nn.mlp import ACTIVATIONS
+        from sharpwave.primitives.small_policy.tensors import are_small
+
+        activation = ACTIVATIONS[self.config.activation]
+        kinds = [type(layer) for layer in network]
+        linear = torch.nn.Linear
+        if kinds != [linear, activation] * (len(kinds) // 2) + [linear]:
+            return None
+        layers = list(network.parameters())
+        return layers if are_small(layers) else None
+
     def _is_known(self) -> bool:
         """Return whether the policy is still one that kernels know."""
         policy = self.policy
         if type(policy) is not nn.ActorCritic or policy.recurrent or self.total is not None:
             return False
-        if "evaluate" in vars(policy):
+        if CHANGEABLE & vars(policy).keys():
             return False
         return type(policy.distribution) in (nn.Categorical, nn.DiagonalGaussian)

@@ -18,6 +18,7 @@ from sharpwave.core.ranks import ALONE
 from sharpwave.learners import choose
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.fused import why_not_fused
+from sharpwave.primitives.small_policy import tensors as small
 
 ROWS, OBS = 96, 5
 ACTIONS: dict[str, spaces.Space[Any]] = {
@@ -127,6 +128,71 @@ def test_a_policy_that_is_changed_later_is_what_computes() -> None:
     fused.policy.evaluate = mine
     fused.update(batch(fused, 0))
     assert calls == [40, 40, 16]
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "narrow": {"hidden": {"actor": (9,), "critic": (8, 8, 8)}, "activation": "elu"},
+    "wide": {"hidden": (129,)},
+    "smooth": {"activation": "gelu"},
+    "normed": {"feature_norm": True},
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_actions_and_values_are_those_of_the_definition(
+    name: str, actions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = counted(monkeypatch)
+    plain, fused = (learner(k, actions, **SMALL[name]) for k in (PPOLearner, FusedPPOLearner))
+    obs = torch.randn(70, OBS, generator=torch.Generator().manual_seed(1))
+    for explore in (True, False, True):
+        with plain.inference():
+            expected = plain.act(obs, explore=explore)
+            found = fused.act(obs, explore=explore)
+        for one, other in zip(found[:3], expected[:3], strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fused.values(obs), plain.values(obs), rtol=1e-4, atol=1e-5)
+    is_small = name in ("usual", "narrow")
+    assert calls == (["act", "act", "value"] if is_small else [])
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the functions that are called instead of networks."""
+    calls: list[str] = []
+
+    def call(name: str, own: Any, *args: Any, **options: Any) -> Any:
+        calls.append(name)
+        return own(*args, **options)
+
+    for name in ("act", "value"):
+        monkeypatch.setattr(small, name, partial(call, name, getattr(small, name)))
+    return calls
+
+
+def test_networks_that_are_changed_later_are_what_acts(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, fused = counted(monkeypatch), learner(FusedPPOLearner)
+    obs = torch.ones(3, OBS)
+    fused.act(obs, explore=True)
+    assert calls == ["act"]
+    fused.policy.actor[1] = torch.nn.ReLU()
+    fused.act(obs, explore=True)
+    fused.policy.actor[1] = torch.nn.Tanh()
+    fused.policy.values = lambda obs, state: obs[:, 0]  # noqa: ARG005
+    assert fused.values(obs).tolist() == [1.0] * 3
+    assert calls == ["act"]
+
+
+def test_copies_act_by_their_own_weights() -> None:
+    fused = learner(FusedPPOLearner)
+    copied, obs = fused.acting_copy(), torch.ones(3, OBS)
+    before = fused.values(obs)
+    with torch.no_grad():
+        fused.flat.data.mul_(2.0)
+    assert torch.equal(copied.values(obs), before)
+    copied.follow_weights(fused.weights())
+    torch.testing.assert_close(copied.values(obs), fused.values(obs))
 
 
 def test_masked_actions_are_those_of_the_definition() -> None:

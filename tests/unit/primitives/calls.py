@@ -19,6 +19,7 @@ from sharpwave.primitives.ppo_loss.tensors import ppo_loss
 from sharpwave.primitives.priorities.tensors import PrioritySums
 from sharpwave.primitives.returns import tensors as typed_returns
 from sharpwave.primitives.rows.tensors import RowTable
+from sharpwave.primitives.small_policy import tensors as small
 from sharpwave.primitives.transformer import tensors as transformer
 
 Call = Callable[[], Any]
@@ -30,8 +31,8 @@ NAMES = [
     "scored groups", "groups of a batch", "selected entropy", "linear entropy",
     "gated", "normed", "normed backward", "rotated",
     "store", "attend", "attend in parts", "sample tokens", "finite",
-    "loss of logits", "loss of means", "mlp", "mlp that keeps inputs",
-    "clip", "adam", "clipped adam",
+    "loss of logits", "loss of means", "act", "act exactly", "value",
+    "mlp", "mlp that keeps inputs", "clip", "adam", "clipped adam",
 ]  # fmt: skip
 
 
@@ -61,6 +62,8 @@ def calls(device: str) -> dict[str, Call]:
     names = "values", "old_log_probs", "old_values", "advantages", "returns"
     rows: Any = dict(zip(names, steps[0], strict=False))
     rows["clip"] = rows["value_clip"] = torch.tensor(0.2, device=device)
+    layers = [torch.randn(*shape, device=device) for shape in ((64, 50), (64,), (7, 64), (7,))]
+    seen, few = steps[0].t().contiguous(), uniforms[:7]
     return {
         "gae": lambda: returns.gae(*steps[:2], bootstrap=last, final_values=steps[2], **cut),
         "vtrace": lambda: returns.vtrace(*steps[:3], next_values=steps[3], **cut),
@@ -108,6 +111,13 @@ def calls(device: str) -> dict[str, Call]:
         "clip": lambda: adam.clip(steps[1].flatten().clone(), 0.5),
         "adam": lambda: adam_steps(steps[0].flatten(), None),
         "clipped adam": lambda: adam_steps(steps[0].flatten(), 0.5),
+        "act": lambda: small.act(
+            seen, layers, layers, steps[1][:7].t().contiguous(), log_std=few, exact=False
+        ),
+        "act exactly": lambda: small.act(
+            seen, layers, layers, steps[1][:7].sigmoid().t().contiguous(), activation="elu"
+        ),
+        "value": lambda: small.value(seen, layers, exact=False, activation="relu"),
         "selected": lambda: log_probs.selected_log_probs(logits, index),
         "linear": lambda: log_probs.linear_log_probs(hidden, weight, index, slice_size=1),
         "selected entropy": lambda: log_probs.selected_log_probs(logits, index, entropy=True),

@@ -1,0 +1,1 @@
+"""Policies of small networks, a whole step of which is one launch."""
