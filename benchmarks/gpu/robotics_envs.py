@@ -120,7 +120,7 @@ class Tracking:
 
 
 def _dynamics(turns: Tensor) -> tuple[Tensor, Tensor]:
-    """Dynamics of the joints, [joints, 4, 4], and the effect of an action, [4]; float64."""
+    """The motion of a joint by itself, [joints, 4, 4], and by an action, [4]; float64."""
     motion = torch.zeros(JOINTS, 4, 4, dtype=torch.float64)
     motion[:, 0, :2] = torch.tensor([1.0, TIME_STEP], dtype=torch.float64)
     motion[:, 1, :2] = torch.tensor(

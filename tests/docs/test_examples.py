@@ -19,6 +19,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
         ("recurrent", r"gru: "),
         ("multi_agent", r"after 512 steps: "),
         ("apex", r"steps: "),
+        ("gpu_cart_pole", r"steps/s of training on "),
     ],
 )
 def test_a_short_run_ends_with_an_evaluation(name: str, said: str, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_the_best_policy_has_the_return_that_is_said() -> None:
 
     def optimal(step: int, state: torch.Tensor) -> torch.Tensor:
         nonlocal largest
-        actions = -(gains[step] * state).sum(1)
+        actions: torch.Tensor = -(gains[step] * state).sum(1)
         largest = max(largest, float(actions.abs().max()))
         return actions
 

@@ -16,6 +16,7 @@ from sharpwave.envs.native import SPECS, option_of, spec_of
 from sharpwave.envs.native_reset import NativeReset
 from sharpwave.envs.native_state import checked_arrays
 from sharpwave.envs.on_device import plain
+from sharpwave.envs.on_device.dynamics import DYNAMICS
 from sharpwave.envs.on_device.memory import EnvMemory, Rules
 from sharpwave.primitives.backend import HAS_TRITON, uses_triton
 
@@ -78,8 +79,8 @@ class DeviceVectorEnv:
         max_episode_steps: int | None = None,
         **options: Any,
     ) -> None:
-        if env_id not in SPECS:
-            raise ValueError(f"env_id must be one of {', '.join(SPECS)}, got {env_id!r}")
+        if env_id not in DYNAMICS:
+            raise ValueError(f"env_id must be one of {', '.join(DYNAMICS)}, got {env_id!r}")
         if num_envs < 1:
             raise ValueError(f"num_envs must be at least 1, got {num_envs}")
         spec = SPECS[env_id]
