@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -137,6 +138,40 @@ def test_nothing_is_kept_without_gradients(device: torch.device) -> None:
         torch.testing.assert_close(output, net(x), **CLOSE)
     assert not output.requires_grad
     assert not latent.requires_grad
+
+
+@pytest.fixture(params=[(64, 32, 16, 4, 3), (128, 128, 32, 8, 3)], ids=str)
+def products(
+    request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Products that a kernel computes with what follows."""
+    if not backend.uses_triton(torch.empty(0, device=device)):
+        pytest.skip("needs a GPU or Triton's interpreter")
+    from sharpwave.primitives.mlp import triton as jit
+
+    tiles = jit.Tiles(*request.param)
+    monkeypatch.setattr(jit, "TILES", {"forward": tiles, "backward": tiles})
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("name", ["elu", "gelu"])
+@pytest.mark.usefixtures("products")
+def test_products_with_what_follows(
+    name: str, sizes: tuple[int, ...], rows: int, device: torch.device
+) -> None:
+    net = network(sizes, ACTIVATIONS[name])
+    x, grad = normal(rows, sizes[0]), normal(rows, sizes[-1], seed=1)
+    latent = torch.zeros(rows, sizes[-2], dtype=torch.float64)
+    correct = wanted(net, x, grad, latent)
+    given = x.float().to(device), grad.float().to(device)
+    found = as_one(net.float().to(device), *given, None)
+    close = CLOSE if device.type == "cpu" else {"rtol": 1e-2, "atol": 1e-2}
+    assert_same(found, correct, **close)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

@@ -1,7 +1,4 @@
-"""Activations of linear layers and their gradients in plain torch, as the Triton kernels have them.
-
-KEPT names what the gradient is computed from: the output, or what the activation was given.
-"""
+"""Linear layers with activations, and their gradients, in plain torch."""
 
 from __future__ import annotations
 
@@ -63,19 +60,30 @@ def derivative(kept: Tensor, activation: Activation) -> Tensor:
     return 0.5 * (1 + torch.erf(kept / math.sqrt(2))) + kept * density
 
 
-def activate(z: Tensor, bias: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
-    """The activation of z + bias, in the place of z where possible, and what `backward` needs."""
-    z.add_(bias)
-    if activation.keeps_input:
-        return function_of(activation)(z), z
-    h = z.copy_(function_of(activation)(z))
-    return h, h
+def forward(
+    x: Tensor, weight: Tensor, bias: Tensor, activation: Activation
+) -> tuple[Tensor, Tensor]:
+    """The activation [M, n] of x [M, k] times a weight [n, k] plus a bias, and what is kept."""
+    z = torch.mm(x, weight.t()).add_(bias)
+    h = function_of(activation)(z)
+    return h, z if activation.keeps_input else h
 
 
-def backward(grad: Tensor, kept: Tensor, activation: Activation, parts: Tensor) -> None:
-    """Turn the gradient after an activation into that before it, with parts of its column sums."""
-    grad.mul_(derivative(kept, activation))
-    column_sums(grad, parts)
+def backward(
+    grad: Tensor,
+    weight: Tensor,
+    beside: Tensor | None,
+    kept: Tensor,
+    activation: Activation,
+    parts: Tensor,
+) -> Tensor:
+    """The gradient before an activation, from that of the product with a weight [n, k] after it."""
+    g = torch.mm(grad, weight)
+    if beside is not None:
+        g.add_(beside)
+    g.mul_(derivative(kept, activation))
+    column_sums(g, parts)
+    return g
 
 
 def column_sums(grad: Tensor, parts: Tensor) -> None:

@@ -80,7 +80,7 @@ class _MLP(torch.autograd.Function):
         module: Any = jit if uses_triton(x) else plain
         with torch.autocast(x.device.type, enabled=False):
             for weight, bias in zip(weights[:-1], biases, strict=False):
-                h, state = module.activate(torch.mm(inputs[-1], weight.t()), bias, activation)
+                h, state = module.forward(inputs[-1], weight, bias, activation)
                 inputs.append(h)
                 kept.append(state)
             output = torch.addmm(biases[-1].to(first.dtype), inputs[-1], weights[-1].t())
@@ -111,10 +111,9 @@ class _MLP(torch.autograd.Function):
                 if wanted[k]:
                     of_weights[k] = _product(g.t(), inputs[k], dtype)
                 if k:
-                    g = torch.mm(g, weights[k])
-                    if k == depth - 1 and grad_latent is not None:
-                        g.add_(grad_latent)
-                    module.backward(g, kept[k - 1], ctx.activation, parts.of(k - 1))
+                    beside = grad_latent if k == depth - 1 else None
+                    after = g, weights[k], beside
+                    g = module.backward(*after, kept[k - 1], ctx.activation, parts.of(k - 1))
             of_input = torch.mm(g, weights[0]).to(x.dtype) if of_x else None
         return (of_input, None, *of_weights, *parts.sums())
 

@@ -2,9 +2,14 @@
 
 Biases are added, and their gradients summed, on the way. The sums are those of a fixed number of
 parts, added up in a fixed order: the same numbers every time.
+
+Products are cuBLAS's, followed by a pass over their result; or, in tf32 and bfloat16 where `TILES`
+says so, a kernel's own that does the same to each tile before it is written.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -18,6 +23,22 @@ TILE = 2048
 WIDTH = 128
 MOST_PARTS, LEAST_ROWS = 512, 64
 """Programs that share out the rows of a gradient which is summed over them, and rows of each."""
+
+
+class Tiles(NamedTuple):
+    """The cut of a product: rows and columns of a tile, depth of a step, warps, steps ahead."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+
+
+TILES: dict[str, Tiles | None] = {"forward": None, "backward": None}
+"""Tiles of products that are computed with what follows; None leaves products to cuBLAS."""
+TRANSPOSES = True
+"""Weights are transposed before products with gradients, as units of Hopper GPUs want them."""
 KINDS = {"none": 0, "tanh": 1, "relu": 2, "elu": 3, "leaky_relu": 4, "silu": 5, "gelu": 6}
 TANH, RELU, ELU, LEAKY, SILU, GELU = (tl.constexpr(kind) for kind in range(1, 7))
 
@@ -112,9 +133,151 @@ def sum_kernel(parts, out, n_parts, width, ROWS: tl.constexpr, COLUMNS: tl.const
     tl.store(out + column, tl.sum(total, 0), mask=column < width)
 
 
+@triton.jit
+def product_kernel(
+    x, weight, bias, kept, out, parts, n_rows, size, depth, weight_row, weight_column, width, slope,
+    KIND: tl.constexpr, BACKWARD: tl.constexpr, KEEPS: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """A tile of the product of x [M, k] and the transpose of a weight [n, k], and what follows.
+
+    Forwards that is the activation, whose input goes to `kept` if it is kept. Backwards it is the
+    derivative, from what was kept, and the sums over the rows of the tile.
+    """
+    part = tl.program_id(1).to(tl.int64)
+    row = part * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    step = tl.arange(0, DEPTH)
+    left = x + tl.minimum(row, n_rows - 1)[:, None] * depth + step[None, :]
+    right = weight + tl.minimum(column, size - 1)[None, :] * weight_row
+    right += step[:, None] * weight_column
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for k in range(0, depth, DEPTH):
+        if EVEN:
+            a, b = tl.load(left), tl.load(right)
+        else:
+            a = tl.load(left, mask=(step < depth - k)[None, :], other=0)
+            b = tl.load(right, mask=(step < depth - k)[:, None], other=0)
+        total = tl.dot(a, b, total, input_precision="tf32")
+        left += DEPTH
+        right += DEPTH * weight_column
+    inside = (row < n_rows)[:, None] & (column < size)[None, :]
+    at = row[:, None] * size + column[None, :]
+    if BACKWARD:
+        state = tl.load(kept + at, mask=inside, other=0).to(tl.float32)
+        total = tl.where(inside, total * derivative(state, slope, KIND), 0.0)
+        tl.store(parts + part * width + column, tl.sum(total, 0), mask=column < size)
+        result = total
+    else:
+        shift = tl.load(bias + column, mask=column < size, other=0).to(tl.float32)
+        total += shift[None, :]
+        if KEEPS:
+            tl.store(kept + at, total.to(kept.dtype.element_ty), mask=inside)
+        result = activated(total, slope, KIND)
+    tl.store(out + at, result.to(out.dtype.element_ty), mask=inside)
+
+
 def n_parts(n_rows: int) -> int:
     """Number of parts in which the rows of a gradient are summed."""
+    tiles = TILES["backward"]
+    if tiles is not None:
+        return -(-n_rows // tiles.rows)
     return max(1, min(-(-n_rows // LEAST_ROWS), MOST_PARTS))
+
+
+def forward(
+    x: Tensor, weight: Tensor, bias: Tensor, activation: Activation
+) -> tuple[Tensor, Tensor]:
+    """The activation [M, n] of x [M, k] times a weight [n, k] plus a bias, and what is kept."""
+    tiles = _tiles("forward", x)
+    if tiles is None:
+        return activate(torch.mm(x, weight.t()), bias, activation)
+    out = torch.empty((len(x), len(weight)), dtype=x.dtype, device=x.device)
+    kept = torch.empty_like(out) if activation.keeps_input else out
+    _product(tiles, x.contiguous(), weight, bias, kept, out, out, activation, backward=False)
+    return out, kept
+
+
+def backward(
+    grad: Tensor,
+    weight: Tensor,
+    beside: Tensor | None,
+    kept: Tensor,
+    activation: Activation,
+    parts: Tensor,
+) -> Tensor:
+    """The gradient before an activation, from that of the product with a weight [n, k] after it.
+
+    Args:
+        grad: [M, n], contiguous.
+        weight: Of the layer after the activation.
+        beside: [M, k] a gradient after the activation that is added, None for none.
+        kept: [M, k] by `forward`.
+        activation: The activation.
+        parts: [P, k], columns of a block; they become parts of the sums over rows.
+    """
+    tiles = _tiles("backward", grad)
+    if tiles is None or beside is not None or len(parts) != triton.cdiv(len(grad), tiles.rows):
+        g = torch.mm(grad, weight)
+        if beside is not None:
+            g.add_(beside)
+        _pass(g, kept, KINDS[activation.name], float(activation.slope), parts)
+        return g
+    turned = weight.t().contiguous() if TRANSPOSES else weight.t()
+    out = torch.empty_like(kept)
+    _product(tiles, grad, turned, grad, kept, out, parts, activation, backward=True)
+    return out
+
+
+def _tiles(direction: str, x: Tensor) -> Tiles | None:
+    """Tiles of a product with what follows, None where cuBLAS computes."""
+    rounds = x.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
+    return None if rounds else TILES[direction]
+
+
+def _product(
+    tiles: Tiles,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    kept: Tensor,
+    out: Tensor,
+    parts: Tensor,
+    activation: Activation,
+    *,
+    backward: bool,
+) -> None:
+    (n_rows, depth), size = x.shape, len(weight)
+    columns = min(tiles.columns, max(16, triton.next_power_of_2(size)))
+    step = min(tiles.depth, max(16, triton.next_power_of_2(depth)))
+    step = step if depth % step == 0 or depth % 16 else 16
+    launch(
+        product_kernel,
+        (triton.cdiv(size, columns), triton.cdiv(n_rows, tiles.rows)),
+        x,
+        x,
+        weight,
+        bias,
+        kept,
+        out,
+        parts,
+        n_rows,
+        size,
+        depth,
+        weight.stride(0),
+        weight.stride(1),
+        parts.stride(0),
+        float(activation.slope),
+        KIND=KINDS[activation.name],
+        BACKWARD=backward,
+        KEEPS=activation.keeps_input,
+        EVEN=depth % step == 0,
+        ROWS=tiles.rows,
+        COLUMNS=columns,
+        DEPTH=step,
+        num_warps=tiles.warps,
+        num_stages=tiles.stages,
+    )
 
 
 def activate(z: Tensor, bias: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
@@ -142,17 +305,12 @@ def activate(z: Tensor, bias: Tensor, activation: Activation) -> tuple[Tensor, T
     return out, z if keeps else out
 
 
-def backward(grad: Tensor, kept: Tensor, activation: Activation, parts: Tensor) -> None:
-    """Launch `backward_kernel` over contiguous [M, n]; parts [P, n] are columns of a block."""
-    _backward(grad, kept, KINDS[activation.name], float(activation.slope), parts)
-
-
 def column_sums(grad: Tensor, parts: Tensor) -> None:
     """Launch `backward_kernel` for the sums of a contiguous [M, n] alone."""
-    _backward(grad, grad, KINDS["none"], 0.0, parts)
+    _pass(grad, grad, KINDS["none"], 0.0, parts)
 
 
-def _backward(grad: Tensor, kept: Tensor, kind: int, slope: float, parts: Tensor) -> None:
+def _pass(grad: Tensor, kept: Tensor, kind: int, slope: float, parts: Tensor) -> None:
     (n_rows, size), n = grad.shape, len(parts)
     span = triton.cdiv(n_rows, n)
     columns = min(WIDTH, triton.next_power_of_2(size))
