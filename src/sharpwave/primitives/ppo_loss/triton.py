@@ -140,12 +140,13 @@ def sum_kernel(
     """The loss, what is logged, and the gradient of log_std, from the parts [sums, n_parts]."""
     entry = tl.arange(0, WIDTH)
     n_sums = SUMS + size if GAUSSIAN else SUMS
-    totals = tl.zeros([WIDTH], tl.float32)
+    added = tl.zeros([WIDTH, BLOCK], tl.float32)
     for begin in range(0, n_parts, BLOCK):
         part = begin + tl.arange(0, BLOCK)
         inside = (entry < n_sums)[:, None] & (part < n_parts)[None, :]
         at = entry[:, None] * n_parts + part[None, :]
-        totals += tl.sum(tl.load(parts + at, mask=inside, other=0), 1)
+        added += tl.load(parts + at, mask=inside, other=0)
+    totals = tl.sum(added, 1)
     weights = tl.where(entry == 0, 1.0, tl.where(entry == 1, vf_coef, -ent_coef))
     total = tl.sum(tl.where(entry < 3, weights * totals, 0), 0) / n_rows
     tl.store(metrics + entry, totals / n_rows, mask=entry < SUMS)
