@@ -77,18 +77,19 @@ class Algorithm:
         """The contents of a checkpoint."""
         learner, form = self.agent.learner, self.settings.form
         policy: RobotPolicy = learner.policy
-        std = policy.log_std
-        first = files.network_of(policy.actor, policy.features, self._rnn("actor"), None)
-        first["log_std" if policy.std_type == "log" else "std"] = std.detach().cpu().clone()
+        first = files.network_of(policy.actor, policy.features, self._rnn("actor"))
+        name, std = ("std", policy.std) if policy.log_std is None else ("log_std", policy.log_std)
+        assert std is not None
+        first[name] = std.detach().cpu().clone()
         arrays = learner.optimizers["policy"].arrays()
         if self.settings.is_distillation:
             teacher = learner.teacher
-            second = files.network_of(teacher.actor, teacher.features, None, None)
+            second = files.network_of(teacher.actor, teacher.features, None)
             learned: tuple[str, ...] = ("actor",)
             others = len(list(teacher.parameters())) if form < 4 else 0
         else:
             critic = policy.critic, policy.critic_features, self._rnn("critic")
-            second = files.network_of(*critic, None)
+            second = files.network_of(*critic)
             learned, others = ("actor", "critic"), 0
         return files.Saved(
             form,
@@ -152,12 +153,15 @@ class Algorithm:
 
 
 def _load_std(policy: RobotPolicy, std: Tensor) -> None:
-    if std.shape != policy.log_std.shape:
+    if std.shape != policy.spread.shape:
         raise ValueError(
-            f"std of the checkpoint must have shape {tuple(policy.log_std.shape)}, "
+            f"std of the checkpoint must have shape {tuple(policy.spread.shape)}, "
             f"got {tuple(std.shape)}"
         )
-    policy.log_std.data.copy_(std.log() if policy.std_type == "log" else std)
+    if policy.std is not None:
+        policy.std.data.copy_(std)
+    elif policy.log_std is not None:
+        policy.log_std.data.copy_(std.log())
 
 
 CURIOSITY = {

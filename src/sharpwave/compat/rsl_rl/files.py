@@ -147,15 +147,13 @@ def _std(model: Mapping[str, Tensor]) -> Network:
     return {}
 
 
-def network_of(mlp: nn.Module, features: Groups, rnn: nn.Module | None, std: Any) -> Network:
+def network_of(mlp: nn.Module, features: Groups, rnn: nn.Module | None) -> Network:
     """The tensors of a network, as copies on the CPU."""
     found: dict[str, Tensor] = {f"mlp.{name}": x for name, x in mlp.state_dict().items()}
     if rnn is not None:
         found |= {f"rnn.{name}": x for name, x in rnn.state_dict().items()}
     if features.norm is not None:
         found |= {f"norm.{name}": x for name, x in features.norm.state_dict().items()}
-    if std is not None:
-        found[STD] = std
     return {name: x.detach().cpu().clone() for name, x in found.items()}
 
 
@@ -251,7 +249,8 @@ def _order(policy: RobotPolicy, form: int, roles: tuple[str, ...]) -> list[str]:
     else:
         pairs = [(mlp[role], rnn[role]) for role in roles]
         parts = [part for pair in pairs for part in (pair[::-1] if form == 3 else pair)]
-    return ["log_std", *(name for part in parts for name in part)]
+    spread = [name for name in names if "." not in name]
+    return [*spread, *(name for part in parts for name in part)]
 
 
 def _pieces(policy: RobotPolicy, flat: Tensor) -> dict[str, Tensor]:

@@ -13,13 +13,11 @@ from torch import Tensor, nn
 
 from sharpwave.compat.rsl_rl.settings import ModelSettings
 from sharpwave.nn import ActorCritic, RunningNorm
+from sharpwave.nn.actor_critic import LEAST_STD
 from sharpwave.nn.features import Features
 from sharpwave.nn.mlp import make_mlp
 
 __all__ = ["Groups", "RobotPolicy", "Teacher"]
-
-LEAST_STD = 1e-6
-"""Standard deviations that are learned themselves are at least that."""
 
 
 class Groups(Features):
@@ -67,13 +65,7 @@ class RobotPolicy(ActorCritic):
         actor: The first network.
         critic: The second one.
         generator: Source of the weights.
-
-    Attributes:
-        std_type: "scalar" where the parameter of the spread, `log_std`, is the standard deviation
-            itself.
     """
-
-    log_std: nn.Parameter
 
     def __init__(
         self,
@@ -95,7 +87,8 @@ class RobotPolicy(ActorCritic):
             hidden=actor.widths(looks.size if actor.memory is None else actor.memory_size),
             critic_hidden=critic.widths(values.size if actor.memory is None else actor.memory_size),
             activation=actor.activation,
-            log_std_init=actor.std if actor.std_type == "scalar" else math.log(actor.std),
+            log_std_init=math.log(actor.std),
+            noise_std_type=actor.std_type,
             recurrent=actor.memory,
             recurrent_size=actor.memory_size,
             ortho_init=False,
@@ -103,24 +96,19 @@ class RobotPolicy(ActorCritic):
             generator=generator,
         )
         self.critic_features: Groups = values
-        self.std_type = actor.std_type
 
     @property
-    def std(self) -> Tensor:
-        """[d] the standard deviation."""
-        if self.std_type == "log":
-            return self.log_std.exp()
-        return self.log_std.clamp(min=LEAST_STD)
+    def spread(self) -> Tensor:
+        """[d] the standard deviation of actions."""
+        if self.std is not None:
+            return self.std.detach().clamp(min=LEAST_STD)
+        assert self.log_std is not None
+        return self.log_std.detach().exp()
 
     def learn_statistics(self, obs: Any) -> None:
         """Learn what observations look like."""
         self.features.learn_statistics(obs)
         self.critic_features.learn_statistics(obs)
-
-    def _params(self, output: Tensor, latent: Tensor, masks: Tensor | None) -> Any:
-        if self.std_type == "log":
-            return super()._params(output, latent, masks)
-        return output, self.std.log()
 
 
 class Teacher(nn.Module):

@@ -91,7 +91,7 @@ class InferencePolicy(nn.Module):
         """A sample of actions."""
         with torch.no_grad():
             mean = self(obs)
-            return torch.normal(mean, self.networks.std.expand_as(mean))
+            return torch.normal(mean, self.networks.spread.expand_as(mean))
 
     def evaluate(self, obs: Any) -> Tensor:
         """Values [N, 1] of observations with the groups of the critic."""
@@ -110,7 +110,7 @@ class InferencePolicy(nn.Module):
     @property
     def action_std(self) -> Tensor:
         """[n] the standard deviation of samples."""
-        return self.networks.std.detach()
+        return self.networks.spread
 
     output_std = action_std
 

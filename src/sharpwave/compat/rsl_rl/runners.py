@@ -244,7 +244,7 @@ class _Iterations(Callback):
             Iteration(
                 iteration,
                 metrics,
-                std=float(algo.policy.std.mean()),
+                std=float(algo.policy.spread.mean()),
                 collected=collected,
                 learned=max(seconds - collected, 1e-9),
                 steps=algo.config.n_steps * algo.config.n_envs,
