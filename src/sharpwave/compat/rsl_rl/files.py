@@ -28,6 +28,12 @@ OF_NORMALIZER = {"actor": "obs_norm_state_dict", "critic": "privileged_obs_norm_
 """Entries for statistics until rsl_rl 2.3."""
 OF_NORMALIZER |= {"student": OF_NORMALIZER["actor"], "teacher": OF_NORMALIZER["critic"]}
 
+DAMAGED = (
+    *(pickle.UnpicklingError, RuntimeError, EOFError, KeyError, IndexError),
+    *(AttributeError, TypeError, ValueError),
+)
+"""Errors by which torch says that a file is none of its own, or holds more than tensors."""
+
 Network = dict[str, Tensor]
 """Tensors of a network by `mlp.0.weight`, ..., `rnn.weight_ih_l0`, ..., `norm.mean`, ..., `std`."""
 
@@ -62,8 +68,8 @@ def read(path: str | os.PathLike[str]) -> Saved:
     """
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        reason = str(error).splitlines()[0]
+    except DAMAGED as error:
+        reason = str(error).partition("\n")[0]
         raise ValueError(
             f"{path} must be a checkpoint of tensors, numbers and names: {reason} (see {PAGE})"
         ) from error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +215,8 @@ def export_jit(policy: InferencePolicy, path: str, filename: str) -> None:
     """Write a policy as a file of TorchScript."""
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    torch.jit.script(policy.as_jit().to("cpu")).save(folder / filename)
+    with _old_forms():
+        torch.jit.script(policy.as_jit().to("cpu")).save(folder / filename)
 
 
 def export_onnx(policy: InferencePolicy, path: str, filename: str, *, verbose: bool) -> None:
@@ -220,14 +224,23 @@ def export_onnx(policy: InferencePolicy, path: str, filename: str, *, verbose: b
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     module: Any = policy.as_onnx(verbose).to("cpu").eval()
-    torch.onnx.export(
-        module,
-        module.get_dummy_inputs(),
-        folder / filename,
-        input_names=list(module.input_names),
-        output_names=list(module.output_names),
-        dynamic_axes={"obs": {0: "batch"}, "actions": {0: "batch"}},
-        opset_version=18,
-        verbose=verbose,
-        dynamo=False,
-    )
+    with _old_forms():
+        torch.onnx.export(
+            module,
+            module.get_dummy_inputs(),
+            folder / filename,
+            input_names=list(module.input_names),
+            output_names=list(module.output_names),
+            dynamic_axes={"obs": {0: "batch"}, "actions": {0: "batch"}},
+            opset_version=18,
+            verbose=verbose,
+            dynamo=False,
+        )
+
+
+@contextlib.contextmanager
+def _old_forms() -> Iterator[None]:
+    """Without torch's warnings of the forms of files that robots read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield

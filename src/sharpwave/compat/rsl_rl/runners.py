@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class OnPolicyRunner:
         self._check(settings)
         self._robots = RobotEnv(env, device)
         if settings.form == 3 and not self._robots.is_named:
-            settings = replace(settings, form=2)
+            settings = settings.until_2()
         self.settings = settings
         self.logger = Logs(log_dir, settings)
         wanted = tuple(settings.models)
@@ -170,8 +170,6 @@ class OnPolicyRunner:
         policy = self.alg.policy
         if device is None or torch.empty(0, device=device).device == self.agent.device:
             return policy
-        from copy import deepcopy
-
         return deepcopy(policy).to(device)
 
     def export_policy_to_jit(self, path: str, filename: str = "policy.pt") -> None:
