@@ -35,6 +35,7 @@ from sharpwave.nn.optimizers import Adam, FlatOptimizer, LaProp, RMSprop, descen
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, NoisyLinear, QNetwork
 from sharpwave.nn.recurrent_q import RecurrentQNetwork
+from sharpwave.nn.running_norm import RunningNorm
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 from sharpwave.nn.team_q import TeamQNetwork
 from sharpwave.nn.transformer import Transformer
@@ -84,6 +85,7 @@ __all__ = [
     "QNetwork",
     "RMSprop",
     "RecurrentQNetwork",
+    "RunningNorm",
     "Scalar",
     "SmoothNoise",
     "SquashedActor",
