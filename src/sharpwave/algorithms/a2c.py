@@ -72,6 +72,7 @@ class A2CLearner(PolicyLearner):
         self.flat.backward(loss)
         norm = self.flat.clip_grad_norm(self.config.max_grad_norm)
         self.optimizers["policy"].step()
+        self.count(batch)
         self.updates += 1
         return {
             **{name: value.detach() for name, value in metrics.items()},

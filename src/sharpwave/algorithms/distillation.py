@@ -65,6 +65,7 @@ class DistillationLearner(PPOLearner):
             for rows in self.minibatches(batch)
         ]
         self.updates += 1
+        self.count(batch)
         return dict(zip(self.measured, torch.stack(steps).mean(0).unbind(), strict=True))
 
     def minibatches(self, batch: OnPolicyBatch) -> Iterable[Tensor | None]:

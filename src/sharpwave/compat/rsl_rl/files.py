@@ -22,7 +22,7 @@ __all__ = ["Saved", "load_network", "load_optimizer", "network_of", "optimizer_o
 STD = "std"
 """Name of the standard deviation among the tensors of a network."""
 MEMORIES = {"actor": "memory_a", "critic": "memory_c", "student": "memory_s", "teacher": "memory_t"}
-NORM = {"_mean": "mean", "_var": "var", "count": "count"}
+NORM = {"_mean": "mean", "_var": "var", "count": "n"}
 """Statistics of rsl_rl's normalizers, and their names here."""
 OF_NORMALIZER = {"actor": "obs_norm_state_dict", "critic": "privileged_obs_norm_state_dict"}
 """Entries for statistics until rsl_rl 2.3."""
@@ -239,8 +239,9 @@ def _std_as(network: Network, linear: str, log: str) -> Network:
 def _norm_as(network: Network) -> Network:
     if "norm.mean" not in network:
         return {}
-    mean, var = network["norm.mean"][None], network["norm.var"][None]
-    return {"_mean": mean, "_var": var, "_std": var.sqrt(), "count": network["norm.count"]}
+    mean, var = network["norm.mean"].float()[None], network["norm.var"].float()[None]
+    count = network["norm.n"].to(torch.int64)
+    return {"_mean": mean, "_var": var, "_std": var.sqrt(), "count": count}
 
 
 def _order(policy: RobotPolicy, form: int, roles: tuple[str, ...]) -> list[str]:

@@ -17,7 +17,23 @@ from sharpwave.nn.actor_critic import LEAST_STD
 from sharpwave.nn.features import Features
 from sharpwave.nn.mlp import make_mlp
 
-__all__ = ["Groups", "RobotPolicy", "Teacher"]
+__all__ = ["EPS", "Groups", "RobotNorm", "RobotPolicy", "Teacher"]
+
+EPS = 1e-2
+"""Added to standard deviations of observations."""
+
+
+class RobotNorm(RunningNorm):
+    """Normalization as rsl_rl has it: (x - mean) / (std + ε) without bounds.
+
+    Args:
+        size: Length of the vectors.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows [..., size], normalized."""
+        scale = (self.var.sqrt() + EPS).to(x.dtype)
+        return (x - self.mean.to(x.dtype)) / scale
 
 
 class Groups(Features):
@@ -36,7 +52,7 @@ class Groups(Features):
         super().__init__()
         self.names = list(names)
         self.size = sum(int(space[name].shape[0]) for name in names)
-        self.norm = RunningNorm(self.size) if normalizes else None
+        self.norm = RobotNorm(self.size) if normalizes else None
 
     def joined(self, obs: Any) -> Tensor:
         """Observations [..., size] as the environment has them; a tensor is that already."""
@@ -49,10 +65,10 @@ class Groups(Features):
         joined = self.joined(obs)
         return joined if self.norm is None else self.norm(joined)
 
-    def learn_statistics(self, obs: Any) -> None:
-        """Learn what observations look like."""
+    def count(self, obs: Any, weights: Tensor | None, total: Any) -> None:
+        """Count observations; see `RunningNorm.count`."""
         if self.norm is not None:
-            self.norm.update(self.joined(obs))
+            self.norm.count(self.joined(obs), weights, total)
 
 
 class RobotPolicy(ActorCritic):
@@ -105,10 +121,10 @@ class RobotPolicy(ActorCritic):
         assert self.log_std is not None
         return self.log_std.detach().exp()
 
-    def learn_statistics(self, obs: Any) -> None:
-        """Learn what observations look like."""
-        self.features.learn_statistics(obs)
-        self.critic_features.learn_statistics(obs)
+    def count(self, obs: Any, weights: Tensor | None = None, total: Any = None) -> None:
+        """Count observations in the statistics of both networks."""
+        for features in (self.features, self.critic_features):
+            features.count(obs, weights, total)
 
 
 class Teacher(nn.Module):

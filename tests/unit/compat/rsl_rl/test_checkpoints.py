@@ -41,13 +41,13 @@ def test_every_form_is_read_in_every_configuration(tmp_path: Path, form: int, ot
     assert again.load(tmp_path / "model.pt") == {"note": "kept"}
     assert torch.allclose(actions(again, OBS), actions(runner, OBS), atol=1e-6)
     policy, own = runner.agent.policy, again.agent.policy
-    assert torch.equal(own.values(OBS), policy.values(OBS))
+    assert torch.allclose(own.values(OBS), policy.values(OBS), atol=1e-6)
     assert torch.allclose(own.spread, policy.spread)
     ours, theirs = (one.agent.learner.optimizers["policy"].arrays() for one in (again, runner))
     for name in ("exp_avg", "exp_avg_sq", "steps", "lr"):
         assert torch.equal(ours[name], theirs[name]), name
     assert again.current_learning_iteration == 2
-    assert int(own.features.norm.count) == 3 * 8 * 32
+    assert int(own.features.norm.n) == 3 * 8 * 32
 
 
 def test_the_layout_is_that_of_the_newest(tmp_path: Path) -> None:
@@ -95,12 +95,13 @@ def test_parts_are_loaded_by_name(tmp_path: Path) -> None:
     runner.save(tmp_path / "model.pt")
     again = OnPolicyRunner(env_for(5), config(5))
     again.load(tmp_path / "model.pt", {"actor": True})
-    assert torch.equal(actions(again, OBS), actions(runner, OBS))
-    assert not torch.equal(again.agent.policy.values(OBS), runner.agent.policy.values(OBS))
+    assert torch.allclose(actions(again, OBS), actions(runner, OBS), atol=1e-6)
+    values, others = (one.agent.policy.values(OBS) for one in (runner, again))
+    assert not torch.allclose(others, values, atol=1e-2)
     assert again.current_learning_iteration == 0
     assert float(again.agent.learner.optimizers["policy"].arrays()["steps"]) == 0
     again.load(tmp_path / "model.pt", load_optimizer=False)
-    assert torch.equal(again.agent.policy.values(OBS), runner.agent.policy.values(OBS))
+    assert torch.allclose(again.agent.policy.values(OBS), values, atol=1e-6)
     assert float(again.agent.learner.optimizers["policy"].arrays()["steps"]) == 0
 
 

@@ -227,15 +227,15 @@ class Endless(LabEnv):
         return torch.ones(self.num_envs), terminated, truncated
 
 
-@pytest.mark.parametrize(("is_finite", "value"), [(False, 10.0), (True, 6.0)])
+@pytest.mark.parametrize(("is_finite", "value"), [(False, 10.0), (True, 6.9)])
 def test_an_episode_that_ran_out_of_time_goes_on_in_value(is_finite: bool, value: float) -> None:
     env = LabWrapper(Endless(64, is_finite_horizon=is_finite))
     options = {"schedule": "fixed", "learning_rate": 1e-2, "num_learning_epochs": 10}
     runner = OnPolicyRunner(env, config(5, algorithm=options))
     runner.learn(40, init_at_random_ep_len=True)
     values = runner.agent.policy.values(dict(env.get_observations().items()))
-    # 1 / (1 - 0.9) where they never end, and less where they do at times nobody sees.
-    assert float(values.mean()) == pytest.approx(value, abs=1.5)
+    # 1 / (1 - 0.9) where they never end, and 1 / (1 - 0.9 * 19 / 20) where each step may be last.
+    assert float(values.mean()) == pytest.approx(value, abs=1.2)
 
 
 def test_iterations_are_counted_as_there() -> None:
