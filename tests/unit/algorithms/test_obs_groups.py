@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import sharpwave as sw
 from tests.unit.algorithms.test_critic_obs import Privileged
-from tests.unit.envs.tensor_envs import Points
+from tests.unit.envs.tensor_envs import Points, RslPoints
 
 GROUPS: dict[str, Any] = {"policy": ["clue"], "critic": ["state", "clue"]}
 OPTIONS: dict[str, Any] = {"n_envs": 2, "n_steps": 16, "batch_size": 16, "seed": 0}
@@ -187,3 +187,33 @@ class TestNormalization:
         assert normalized.abs().mean() < 3
         assert norm.mean.abs().min() > 300
         agent.close()
+
+
+class TestRslRl:
+    def test_their_environments_train_with_their_options(self) -> None:
+        groups = {"policy": ["policy"], "critic": ["policy", "critic"]}
+        options: dict[str, Any] = {
+            "num_steps_per_env": 24,
+            "num_mini_batches": 4,
+            "learning_rate": "adaptive",
+            "activation": "elu",
+            "init_noise_std": 1.0,
+            "normalize_obs": True,
+        }
+        agent = sw.PPO(RslPoints(8), obs_groups=groups, seed=0, backend="torch", **options)
+        assert (agent.policy.actor[0].in_features, agent.policy.critic[0].in_features) == (1, 3)
+        metrics = agent.train(8 * 24 * 4)
+        assert np.isfinite(metrics["loss"])
+        assert metrics["learning_rate"] != pytest.approx(1e-3)
+        assert agent.episodes.returns
+
+    def test_a_limit_of_time_is_worth_the_value_of_the_observation_before(self) -> None:
+        """A step of reward r at the limit has the return r + γ V(s), of s that was acted on."""
+        agent = sw.PPO(RslPoints(8), n_steps=64, seed=0, backend="torch", gae_lambda=0.0)
+        agent.loop.collect()
+        buffer = agent.loop.collector.buffer
+        cut = buffer.stored("truncated") != 0
+        assert cut.any()
+        values, rewards = buffer.stored("value"), buffer.stored("reward")
+        expected = rewards + agent.config.gamma * values
+        torch.testing.assert_close(buffer.returns[cut], expected[cut], rtol=1e-4, atol=1e-5)
