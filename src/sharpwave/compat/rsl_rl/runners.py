@@ -18,7 +18,7 @@ from sharpwave.compat.rsl_rl.environments import RobotEnv, observation_sets
 from sharpwave.compat.rsl_rl.learners import learner_for
 from sharpwave.compat.rsl_rl.logs import Iteration, Logs
 from sharpwave.compat.rsl_rl.policies import InferencePolicy, export_jit, export_onnx
-from sharpwave.compat.rsl_rl.refusals import absent, refuse
+from sharpwave.compat.rsl_rl.refusals import PAGE, absent, refuse
 from sharpwave.compat.rsl_rl.settings import Settings, read_settings
 from sharpwave.runs.callbacks import Callback
 
@@ -96,6 +96,8 @@ class OnPolicyRunner:
                 while, so that they do not all end at once.
         """
         env, agent = self.env, self.agent
+        if self.settings.is_distillation and not self.alg.teacher_loaded:
+            raise ValueError(f"a teacher must be loaded before it can teach: see {PAGE}")
         if init_at_random_ep_len:
             lengths = env.episode_length_buf
             env.episode_length_buf = torch.randint_like(lengths, high=int(env.max_episode_length))
