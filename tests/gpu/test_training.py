@@ -50,9 +50,16 @@ def env_of(variant: str) -> Any:
     return probes.ContinuousIdentity if variant in ("gsde", "squash") else probes.Identity
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+OF_ROBOTS: dict[str, dict[str, Any]] = {
+    **VARIANTS,
+    "adaptive": {"learning_rate": "adaptive", "target_kl": 0.02},
+    "normalized": {"normalize_obs": "policy"},
+}
+
+
+@pytest.mark.parametrize("variant", OF_ROBOTS)
 def test_an_update_never_waits_for_the_device(variant: str) -> None:
-    ppo = sw.PPO(env_of(variant), device="cuda", **OPTIONS, **VARIANTS[variant])
+    ppo = sw.PPO(env_of(variant), device="cuda", **OPTIONS, **OF_ROBOTS[variant])
     ppo.update(collected(ppo))  # the first one lays out its constants
     batch = collected(ppo)
     with no_host_sync():
@@ -79,9 +86,9 @@ def test_an_update_equals_that_on_the_cpu(variant: str) -> None:
     assert (on_gpu.flat.data.cpu() - on_cpu.flat.data).norm() < 1e-2 * moved
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", OF_ROBOTS)
 def test_graphs_learn_the_same(variant: str) -> None:
-    options = {**OPTIONS, **VARIANTS[variant], "device": "cuda", "seed": 7}
+    options = {**OPTIONS, **OF_ROBOTS[variant], "device": "cuda", "seed": 7}
     plain, graphed = (
         sw.PPO(env_of(variant), cuda_graph=graph, **options) for graph in (False, True)
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.agents.plain_policy import PlainPolicy
+from sharpwave.agents.plain_policy import PlainPolicy, entries_of
 from sharpwave.agents.policy_onnx import onnx_model
 from sharpwave.core.lazy import torch
 from sharpwave.storage.files import replace_file
@@ -31,7 +31,8 @@ def export(self: Any, path: str | os.PathLike[str]) -> Path:  # noqa: D417 - a m
     """Write the deterministic policy to a file that needs nothing of this library.
 
     Observations go in as the environment gives them, normalization included; actions come out as
-    the environment takes them. What is written is compared with `predict` first.
+    the environment takes them. Where `obs_groups` or `critic_obs` say what the actor looks at,
+    these entries go in side by side. What is written is compared with `predict` first.
 
     Args:
         path: The file. Its suffix says what it becomes: `.npz` arrays for NumPy, `.h` a header in
@@ -74,9 +75,13 @@ def export(self: Any, path: str | os.PathLike[str]) -> Path:  # noqa: D417 - a m
 
 def _check(agent: Any, policy: PlainPolicy) -> None:
     """Refuse a policy that does not do what `predict` does."""
-    rng, shape = np.random.default_rng(0), agent.observation_space.shape
-    obs = rng.normal(0.0, 2.0, (CHECKED, *shape)).astype(agent.observation_space.dtype)
-    outputs = policy.outputs(obs)
+    rng = np.random.default_rng(0)
+    parts = {
+        key: rng.normal(0.0, 2.0, (CHECKED, *space.shape)).astype(space.dtype)
+        for key, space in entries_of(agent).items()
+    }
+    outputs = policy.outputs(np.concatenate([x.reshape(CHECKED, -1) for x in parts.values()], 1))
+    obs: Any = parts.get(None, parts)
     expected = np.asarray(agent.predict(obs)).reshape(CHECKED, -1)
     # An action that a rounding error would change says nothing.
     wrong = np.abs(policy.chosen(outputs) - expected) > CLOSE * (1 + np.abs(expected))

@@ -13,6 +13,7 @@ from sharpwave import envs
 from sharpwave.agents import exported, play
 from sharpwave.agents.agent import Agent
 from sharpwave.agents.together import own_part, save_together
+from sharpwave.config.convert import choices_of
 from sharpwave.config.online import OnlineConfig
 from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
 from sharpwave.config.presets import preset, settings_of
@@ -171,14 +172,26 @@ class OnlineAgent(Agent):
             source.device = likely_gpu() if config.device == "auto" else config.device
         env = source.make(config.n_envs, config.env_mode)
         envs.check_spaces(env)
-        if config.normalize_obs or config.normalize_rewards:
+        if self._normalizes_on_device(env):
+            self.config = self.config.replace(normalize_obs="policy")
+            return env
+        norm_obs = config.normalize_obs is True
+        if norm_obs or config.normalize_rewards:
             env = envs.VecNormalize(
                 env,
-                norm_obs=config.normalize_obs,
+                norm_obs=norm_obs,
                 norm_reward=config.normalize_rewards,
                 gamma=config.gamma,
             )
         return env
+
+    def _normalizes_on_device(self, env: Any) -> bool:
+        """Return whether observations of tensors are left to statistics of the policy."""
+        config = self.config
+        has_both = config.normalize_obs is True and not config.normalize_rewards
+        known = "policy" in choices_of(type(config).annotations()["normalize_obs"])
+        is_own = self.given_networks.get("policy") is not None
+        return has_both and known and not is_own and isinstance(env, envs.TensorVectorEnv)
 
     def learn(self, total_timesteps: int | None = None, **options: Any) -> dict[str, float]:
         """The same as `train`, under the name that Stable-Baselines3 has for it."""

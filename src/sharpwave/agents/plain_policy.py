@@ -16,7 +16,7 @@ from sharpwave.envs import ActionMap, VecNormalize
 from sharpwave.loops.offline_data import StateNormalizer
 from sharpwave.types import Array
 
-__all__ = ["PlainPolicy"]
+__all__ = ["PlainPolicy", "entries_of"]
 
 NETWORKS = (("policy", "actor."), ("policy", "net."), ("actor", "net."), ("q_network", ""))
 """Networks that choose actions, and how the names of their layers begin."""
@@ -80,22 +80,27 @@ class PlainPolicy:
         Raises:
             ValueError: It is no multi-layer perceptron on a vector of numbers.
         """
-        space, config = agent.observation_space, agent.config
+        config = agent.config
         if hasattr(agent.env, "groups"):
             raise ValueError(f"{agent.name} plays for several agents")
-        if not isinstance(space, spaces.Box) or space.dtype == np.uint8:
-            raise ValueError(f"observations must be vectors of floats, got {space}")
-        for option in ("recurrent", "feature_norm", "critic_obs"):
+        entries = entries_of(agent)
+        for option in ("recurrent", "feature_norm"):
             if getattr(config, option, None):
                 raise ValueError(f"{option} must be off, got {getattr(config, option)!r}")
         activation = getattr(config, "activation", None)
         if activation not in ACTIVATIONS:
             expected = ", ".join(ACTIVATIONS)
             raise ValueError(f"activation must be one of {expected}, got {activation!r}")
-        n = int(np.prod(space.shape))
+        n = sum(int(np.prod(space.shape)) for space in entries.values())
         mean, scale, clip = np.zeros(n), np.ones(n), np.inf
         normalizer = agent.normalizer
-        if isinstance(normalizer, VecNormalize) and normalizer.norm_obs:
+        if getattr(config, "normalize_obs", None) == "policy":
+            norm = agent.learner.policy.features.norm
+            mean, var = norm.mean.cpu().numpy(), norm.var.cpu().numpy()
+            clip, scale = norm.clip, 1 / np.sqrt(var + norm.epsilon)
+        elif isinstance(normalizer, VecNormalize) and normalizer.norm_obs:
+            if len(entries) > 1 or None not in entries:
+                raise ValueError("normalize_obs must be 'policy' or off for Dict observations")
             stats: Any = normalizer.get_obs_rms()
             mean, clip = np.asarray(stats.mean, np.float64).reshape(-1), normalizer.clip_obs
             scale = 1 / np.sqrt(np.asarray(stats.var, np.float64).reshape(-1) + normalizer.epsilon)
@@ -147,6 +152,23 @@ class PlainPolicy:
         best = [np.sort(part, axis=1) for part in parts]
         gaps = [part[:, -1] - part[:, -2] for part in best if part.shape[1] > 1]
         return np.min([*gaps, np.full(len(outputs), np.inf)], axis=0)  # type: ignore[no-any-return]
+
+
+def entries_of(agent: Any) -> dict[str | None, spaces.Box]:
+    """The entries of observations that the policy looks at, side by side; None for all of one.
+
+    Raises:
+        ValueError: One of them is no vector of floats.
+    """
+    space, groups_of = agent.observation_space, getattr(agent.config, "groups_of", None)
+    entries: dict[str | None, Any] = {None: space}
+    groups = groups_of(space.spaces) if groups_of and isinstance(space, spaces.Dict) else None
+    if groups is not None:
+        entries = {key: space[key] for key in groups["policy"]}
+    for one in entries.values():
+        if not isinstance(one, spaces.Box) or one.dtype == np.uint8:
+            raise ValueError(f"observations must be vectors of floats, got {one}")
+    return entries
 
 
 def _form_of(space: spaces.Space[Any], action_map: Any) -> dict[str, Any]:

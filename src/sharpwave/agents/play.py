@@ -77,13 +77,17 @@ def predict(  # noqa: D417 - a method
 
 
 def _played_space(agent: Any, obs: Any) -> Any:
-    """The observation space, without what only the critic looks at where that is not given."""
-    key, space = getattr(agent.config, "critic_obs", None), agent.observation_space
-    if key is None or not isinstance(obs, Mapping) or key in obs:
+    """The observation space, without what the actor does not look at where that is not given."""
+    space, groups_of = agent.observation_space, getattr(agent.config, "groups_of", None)
+    if not isinstance(obs, Mapping) or groups_of is None or not hasattr(space, "spaces"):
+        return space
+    groups = groups_of(space.spaces)
+    if groups is None or space.spaces.keys() <= obs.keys():
         return space
     from gymnasium import spaces  # who plays no such observations does without
 
-    return spaces.Dict({name: one for name, one in space.spaces.items() if name != key})
+    needed = {*groups["policy"], *obs}
+    return spaces.Dict({name: one for name, one in space.spaces.items() if name in needed})
 
 
 def one_action(actions: Any) -> Any:

@@ -121,11 +121,10 @@ class CuriousPPOLearner(PPOLearner):
             rewards = self.reward_scale(rewards)
         return self.curiosity_weight * rewards
 
-    def update(self, batch: OnPolicyBatch) -> Metrics:
-        """Learn from one rollout, and what observations look like."""
-        metrics = super().update(batch)
-        self.unknown.learn_statistics(batch.obs)
-        return metrics
+    def count(self, batch: OnPolicyBatch) -> None:
+        """Count the observations of a batch that was learned from."""
+        super().count(batch)
+        self.unknown.count(batch.obs, batch.weights, self.total)
 
     def step(self, batch: OnPolicyBatch, rows: Tensor | None) -> Tensor:
         """One gradient step of the policy and one of the predictor, on the same rows."""

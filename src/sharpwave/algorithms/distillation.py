@@ -65,14 +65,16 @@ class DistillationLearner(PPOLearner):
             for rows in self.minibatches(batch)
         ]
         self.updates += 1
+        self.count(batch)
         return dict(zip(self.measured, torch.stack(steps).mean(0).unbind(), strict=True))
 
     def minibatches(self, batch: OnPolicyBatch) -> Iterable[Tensor | None]:
         """The rows of each gradient step of an epoch."""
         if not self.in_order or batch.is_sequence:
             return super().minibatches(batch)
-        rows = torch.arange(len(batch.log_probs), device=self.device)
-        parts: tuple[Tensor, ...] = rows.split(self.config.batch_size)
+        n = len(batch.log_probs)
+        rows = torch.arange(n, device=self.device)
+        parts: tuple[Tensor, ...] = rows.split(self.config.minibatch_of(n))
         return parts
 
     def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Metrics]:

@@ -76,8 +76,9 @@ class MAPPOConfig(GroupOptions, PPOConfig):
         """Check the values."""
         super().check()
         self.require_positive("huber_delta")
-        if self.critic_obs is not None:
-            raise ValueError("critic_obs must be None: critic_input says what critics look at")
+        for name in ("critic_obs", "obs_groups"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} must be None: critic_input says what critics look at")
         if self.cuda_graph:
             raise ValueError("cuda_graph must be False: updates have as many rows as agents lived")
 

@@ -77,6 +77,7 @@ class PPOLearner(PolicyLearner):
             steps += [self.step(batch, rows) for rows in self.minibatches(batch)]
             if config.target_kl is not None and self.device.type == "cpu" and self.moved_too_far:
                 break
+        self.count(batch)
         self.updates += 1
         means = torch.stack(steps).mean(0)
         return {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from sharpwave.config.convert import convert
 from sharpwave.config.network import ActivationName, Hidden, NetworkOptions
 from sharpwave.config.online import OnlineConfig
 from sharpwave.config.schedules import Adaptive, Linear, RateLike, ScheduleLike, value_at
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["ClippedConfig", "OnPolicyConfig", "RolloutConfig"]
+
+
+def _read_groups(given: Any) -> dict[str, tuple[str, ...]]:
+    """Keys by group, for both groups; the critic looks at the policy's where it has none."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"obs_groups must be keys by group, got {given!r}")
+    named = {"policy" if name == "actor" else name: keys for name, keys in given.items()}
+    if not {"policy"} <= named.keys() <= {"policy", "critic"}:
+        raise ValueError(f"obs_groups must name policy and critic, got {list(given)}")
+    groups: dict[str, tuple[str, ...]] = {}
+    for name, keys in named.items():
+        groups[name] = convert(keys, tuple[str, ...])
+        if not groups[name] or len(set(groups[name])) < len(groups[name]):
+            raise ValueError(f"obs_groups[{name!r}] must be different keys, got {keys!r}")
+    return {"policy": groups["policy"], "critic": groups.get("critic", groups["policy"])}
 
 
 def _log_of_std(std: float) -> float:
@@ -68,6 +84,13 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
     critic_obs: str | None = None
     """Asymmetric actor-critic: key of a Dict observation that only the critic sees (privileged
     information), while the actor sees the others. Playing does without it."""
+    obs_groups: dict[str, Any] | None = None
+    """Keys of a Dict observation that the actor and the critic look at, side by side in this order:
+    `{"policy": ["policy"], "critic": ["policy", "state"]}`. Playing does without the others."""
+    normalize_obs: bool | Literal["policy"] = False  # type: ignore[assignment]
+    """Normalize observations by their running mean and standard deviation, beside the environment,
+    or inside the "policy": by statistics of each network's input, on its device, which change after
+    an update. Of environments that step tensors they are the policy's in any case."""
     feature_norm: bool = False
     """Layer normalization of the inputs of the networks."""
 
@@ -82,6 +105,11 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
         "value_loss_coef": ("vf_coef", lambda coef: 2.0 * coef),  # of the loss without its half
     }
 
+    def __post_init__(self) -> None:
+        if self.obs_groups is not None:
+            object.__setattr__(self, "obs_groups", _read_groups(self.obs_groups))
+        super().__post_init__()
+
     def check(self) -> None:
         """Check the values."""
         super().check()
@@ -90,6 +118,11 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
         self.require_range("learning_rate", 0)
         if self.sde_sample_freq < 1 and self.sde_sample_freq != -1:
             raise ValueError(f"sde_sample_freq must be positive or -1, got {self.sde_sample_freq}")
+        if self.obs_groups is not None and self.critic_obs is not None:
+            raise ValueError(
+                "critic_obs must be None where obs_groups says what the critic looks at, "
+                f"got {self.critic_obs!r}"
+            )
         if self.noise_std_type == "scalar" and self.use_gsde:
             raise ValueError("noise_std_type must be 'log' where use_gsde is True, got 'scalar'")
         if self.clip_actions is not None and self.squash_actions:
@@ -97,6 +130,13 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
                 "clip_actions must be None where squash_actions is True, which keeps the bounds, "
                 f"got {self.clip_actions}"
             )
+
+    def groups_of(self, keys: Iterable[str]) -> dict[str, tuple[str, ...]] | None:
+        """The keys of a Dict observation by who looks at them; None where both look at all."""
+        if self.critic_obs is None:
+            return self.obs_groups
+        rest = tuple(key for key in keys if key != self.critic_obs)
+        return {"policy": rest, "critic": (self.critic_obs,)}
 
     @property
     def rate(self) -> RateLike:

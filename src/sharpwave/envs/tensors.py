@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from sharpwave.core.lazy import torch
 from sharpwave.core.tree import map_leaves
+from sharpwave.envs.tensor_spaces import entries_of, spaces_of
 from sharpwave.types import Nested
 
 if TYPE_CHECKING:
@@ -62,6 +64,10 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
     in the step that ends one. The last observations of the old ones may be in
     `infos["final_obs"]`; where they are not, the observations before them stand for them.
 
+    One for rsl_rl will do as well: `step` gives `(obs, rewards, dones, extras)`, where an episode
+    was truncated if `extras["time_outs"]` says so, `reset` may take no seed and give observations
+    alone, and `num_actions` and `get_observations()` may stand for the spaces.
+
     Args:
         env: Such an environment: one of Isaac Lab, for example.
 
@@ -76,7 +82,7 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __init__(self, env: Any) -> None:
         inner = getattr(env, "unwrapped", env)
-        for name in ("num_envs", "device", "single_observation_space", "single_action_space"):
+        for name in ("num_envs", "device"):
             if not hasattr(inner, name):
                 raise TypeError(f"env must have {name}, {type(inner).__name__} has not")
         self.env = env
@@ -89,8 +95,7 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
             "autoreset_mode": AutoresetMode.SAME_STEP,
         }
         self.render_mode = getattr(env, "render_mode", None)
-        self.single_observation_space = inner.single_observation_space
-        self.single_action_space = inner.single_action_space
+        self.single_observation_space, self.single_action_space = spaces_of(env)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._obs: Any = None
@@ -106,13 +111,13 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
 
     def reset_tensors(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Start new episodes everywhere: observations [N, ...] and infos."""
-        obs, infos = self.env.reset(seed=seed)
+        obs, infos = self._reset(seed)
         self._obs = self._kept(obs)
         return self._obs, _with_own_masks(infos)
 
     def step_tensors(self, actions: Any) -> TensorStep:
         """Step all environments with actions [N, ...] on the device."""
-        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        obs, rewards, terminated, truncated, infos = self._split(self.env.step(actions))
         final_obs = next((infos[name] for name in FINAL_OBS if name in infos), None)
         self._obs = self._kept(obs)
         return TensorStep(
@@ -155,8 +160,35 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
         return self.env.render()
 
     def close(self, **_: Any) -> None:
-        """Close the environment."""
-        self.env.close()
+        """Close the environment, where it can be."""
+        if hasattr(self.env, "close"):
+            self.env.close()
+
+    def _reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        """Observations and infos of a reset, of environments that may have no seeds."""
+        if not hasattr(self.env, "reset"):
+            given = self.env.get_observations()
+        elif "seed" in (names := inspect.signature(self.env.reset).parameters) or any(
+            one.kind is inspect.Parameter.VAR_KEYWORD for one in names.values()
+        ):
+            given = self.env.reset(seed=seed)
+        else:
+            if seed is not None and callable(getattr(self.env, "seed", None)):
+                self.env.seed(seed)
+            given = self.env.reset()
+        return given if isinstance(given, tuple) else (given, {})
+
+    def _split(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A step of five parts; of four where time limits are told apart by `time_outs`."""
+        if len(given) != 4:
+            return given
+        obs, rewards, dones, extras = given
+        ended = torch.as_tensor(dones, device=self.device) != 0
+        limits = extras.get("time_outs")
+        if limits is None:
+            return obs, rewards, ended, torch.zeros_like(ended), extras
+        truncated = ended & (torch.as_tensor(limits, device=self.device) != 0)
+        return obs, rewards, ended & ~truncated, truncated, extras
 
     def _kept(self, obs: Any) -> Any:
         """Observations that last beyond the next step, for which it may use its memory again."""
@@ -164,7 +196,7 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _known(self, obs: Any) -> Any:
         """The observations of the space; a simulator may give more, for critics or loggers."""
-        keys = getattr(self.single_observation_space, "spaces", None)
+        obs, keys = entries_of(obs), getattr(self.single_observation_space, "spaces", None)
         if isinstance(obs, dict) and isinstance(keys, dict):
             return {name: obs[name] for name in keys}
         return obs

@@ -25,9 +25,14 @@ class PolicyLearner(TorchLearner):
 
     def make_policy(self) -> Any:
         """The network."""
-        if "policy" in self.given:
-            return nn.CustomPolicy(self.given["policy"])
         config = self.config
+        if "policy" in self.given:
+            if config.normalize_obs == "policy":
+                raise ValueError(
+                    "normalize_obs must be False with a policy of your own, which normalizes for "
+                    "itself, got 'policy'"
+                )
+            return nn.CustomPolicy(self.given["policy"])
         observation_space, critic_space = self.network_spaces()
         return nn.ActorCritic(
             observation_space,
@@ -43,28 +48,45 @@ class PolicyLearner(TorchLearner):
             recurrent_size=config.recurrent_size,
             ortho_init=config.ortho_init,
             feature_norm=config.feature_norm,
+            running_norm=config.normalize_obs == "policy",
         )
 
     def network_spaces(self) -> tuple[spaces.Space[Any], spaces.Dict | None]:
         """Input spaces of the actor and of the critic; None for the critic where it is the same.
 
         Raises:
-            ValueError: `critic_obs` is no entry of the observations, or the only one.
+            ValueError: `critic_obs` or `obs_groups` name what is no entry of the observations.
         """
-        key, space = self.config.critic_obs, self.observation_space
-        if key is None:
+        config, space = self.config, self.observation_space
+        entries = dict(space.spaces) if isinstance(space, spaces.Dict) else {}
+        groups = config.groups_of(entries)
+        if groups is None:
             return space, None
-        if not isinstance(space, spaces.Dict) or key not in space.spaces or len(space.spaces) < 2:
+        if config.critic_obs is not None and (config.critic_obs not in entries or len(entries) < 2):
             raise ValueError(
-                f"critic_obs must be one of several keys of a Dict observation, got {key!r} for "
-                f"{space}"
+                "critic_obs must be one of several keys of a Dict observation, got "
+                f"{config.critic_obs!r} for {space}"
             )
-        rest = {name: entry for name, entry in space.spaces.items() if name != key}
-        return spaces.Dict(rest), spaces.Dict({key: space[key]})
+        for key in (*groups["policy"], *groups["critic"]):
+            if key not in entries:
+                raise ValueError(
+                    f"obs_groups must name keys of a Dict observation, got {key!r} for {space}"
+                )
+        # A list of entries keeps its order, in which a network has its inputs.
+        inputs = spaces.Dict([(key, entries[key]) for key in groups["policy"]])
+        if groups["policy"] == groups["critic"]:
+            return inputs, None
+        return inputs, spaces.Dict([(key, entries[key]) for key in groups["critic"]])
 
     def is_valued(self, obs: Any) -> bool:
         """True if observations have the input of the critic."""
-        return self.config.critic_obs is None or self.config.critic_obs in obs
+        groups = self.config.groups_of(())
+        return groups is None or all(key in obs for key in groups["critic"])
+
+    def count(self, batch: Any) -> None:
+        """Count the observations of a batch that was learned from, where the policy does."""
+        if self.config.normalize_obs == "policy":
+            self.policy.count(batch.obs, batch.weights, self.total)
 
     def make_action_map(self) -> ActionMap:
         """Between actions of the policy and of the environment."""

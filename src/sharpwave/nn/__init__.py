@@ -36,7 +36,8 @@ from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, NoisyLinear, QNetwork
 from sharpwave.nn.random_network import RandomNetwork
 from sharpwave.nn.recurrent_q import RecurrentQNetwork
-from sharpwave.nn.running_norm import ReturnScale, RunningNorm
+from sharpwave.nn.return_scale import ReturnScale
+from sharpwave.nn.running_norm import RunningNorm
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 from sharpwave.nn.team_q import TeamQNetwork
 from sharpwave.nn.transformer import Transformer

@@ -15,6 +15,7 @@ from sharpwave.nn.features import Features, make_features
 from sharpwave.nn.gsde import StateDependentNoise
 from sharpwave.nn.mlp import MLP, make_mlp
 from sharpwave.nn.recurrent import EpisodePieces, make_rnn, n_states, step, unroll
+from sharpwave.nn.running_norm import NormalizedFeatures
 
 __all__ = ["Acted", "ActorCritic", "Evaluated"]
 
@@ -85,6 +86,8 @@ class ActorCritic(nn.Module):
         ortho_init: First weights are orthogonal and biases zero; otherwise both are uniform, as
             torch's layers begin.
         feature_norm: Inputs of both networks pass through layer normalization.
+        running_norm: Numbers of observations are normalized by running statistics, which `count`
+            changes; each network has those of its inputs.
         features: Extractor in place of the one that `make_features` makes for the space.
         generator: Source of the weights.
 
@@ -126,6 +129,7 @@ class ActorCritic(nn.Module):
         recurrent_size: int = 64,
         ortho_init: bool = True,
         feature_norm: bool = False,
+        running_norm: bool = False,
         features: Features | None = None,
         generator: np.random.Generator,
     ) -> None:
@@ -134,14 +138,18 @@ class ActorCritic(nn.Module):
         continuous = isinstance(action_space, spaces.Box)
         if gsde and not continuous:
             raise ValueError(f"gsde needs a Box action space, got {action_space}")
-        self.features = features or make_features(
+        self.features: Any = features or make_features(
             observation_space, generator, ortho_init=ortho_init
         )
-        self.critic_features = None
+        self.critic_features: Any = None
         size = critic_size = self.features.size
         if critic_space is not None:
             self.critic_features = make_features(critic_space, generator, ortho_init=ortho_init)
             critic_size = self.critic_features.size
+        if running_norm:
+            self.features = NormalizedFeatures(self.features, observation_space)
+            if critic_space is not None:
+                self.critic_features = NormalizedFeatures(self.critic_features, critic_space)
         self.actor_norm = nn.LayerNorm(size) if feature_norm else None
         self.critic_norm = nn.LayerNorm(critic_size) if feature_norm else None
         self.recurrent = recurrent
@@ -339,6 +347,18 @@ class ActorCritic(nn.Module):
         rnn = self.actor_rnn
         rows = 2 * n_states(rnn)
         return torch.zeros(rows, n, rnn.hidden_size, device=next(rnn.parameters()).device)
+
+    def count(self, obs: Any, weights: Tensor | None = None, total: Any = None) -> None:
+        """Counts observations in the running statistics of both networks; see `RunningNorm`.
+
+        Args:
+            obs: [..., *observation shape].
+            weights: [...] 1 where a row counts and 0 where not; None counts all.
+            total: Sums numbers over the processes that learn together; None where this is alone.
+        """
+        for features in (self.features, self.critic_features):
+            if isinstance(features, NormalizedFeatures):
+                features.count(obs, weights, total)
 
     def reset_noise(self, n: int, generator: torch.Generator | None = None) -> None:
         """Draws new exploration matrices for `n` environments; without `gsde` does nothing."""

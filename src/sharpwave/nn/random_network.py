@@ -40,7 +40,7 @@ class RandomNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.features = features
-        self.norm = RunningNorm(features.size) if normalize else None
+        self.norm: Any = RunningNorm(features.size) if normalize else None
         self.network = make_mlp(features.size, hidden, size, activation, generator, None)
         self.requires_grad_(False)
 
@@ -51,8 +51,8 @@ class RandomNetwork(nn.Module):
             inputs = self.norm(inputs)
         return inputs, self.network(inputs)
 
-    def learn_statistics(self, obs: Any) -> None:
-        """Learn what features look like."""
+    @torch.no_grad()
+    def count(self, obs: Any, weights: Tensor | None = None, total: Any = None) -> None:
+        """Counts observations; see `RunningNorm.count`."""
         if self.norm is not None:
-            with torch.no_grad():
-                self.norm.update(self.features(obs))
+            self.norm.count(self.features(obs), weights, total)

@@ -1,89 +1,133 @@
-"""Normalization by running statistics, which stay on the device."""
+"""Observations normalized by running statistics inside of a network, on its device."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
-__all__ = ["ReturnScale", "RunningNorm"]
+from sharpwave.nn.features import Combined, Features
 
-EPS = 1e-2
-"""Added to a standard deviation, so that what hardly changes is not blown up."""
+__all__ = ["NormalizedFeatures", "RunningNorm"]
 
 
 class RunningNorm(nn.Module):
-    """(x - mean) / (std + ε) by the mean and the standard deviation of all rows so far.
+    """Normalization by running mean and variance: (x − mean) / √(var + ε), held within ±clip.
 
-    Nothing waits for the device. Before the first `update` it leaves x almost as it is.
+    Statistics are tensors that `count` changes in place, so that nothing waits for the device and a
+    CUDA graph sees them. They change by `count` alone, so that play leaves them.
 
     Args:
-        size: Length of a row.
-        until: Number of rows from which on the statistics stay as they are.
+        size: Length of the vectors.
+        clip: Bound of what comes out.
+        epsilon: Added to the variance.
 
     Attributes:
-        mean: [size].
-        var: [size] biased variance.
-        count: [] int64, rows so far.
+        mean: [size] float64.
+        var: [size] float64.
+        n: [] float64, rows that were counted.
 
     Example:
         >>> norm = RunningNorm(1)
-        >>> norm.update(torch.tensor([[1.0], [3.0]]))
-        >>> norm.mean.item(), norm.var.item(), norm.count.item()
-        (2.0, 1.0, 2)
+        >>> norm.count(torch.tensor([[1.0], [3.0]]))
+        >>> norm(torch.tensor([[3.0]])).tolist()
+        [[1.0]]
     """
 
     mean: Tensor
     var: Tensor
-    count: Tensor
+    n: Tensor
 
-    def __init__(self, size: int, *, until: int = 10**8) -> None:
+    def __init__(self, size: int, *, clip: float = 10.0, epsilon: float = 1e-8) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("var", torch.ones(size))
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
-        self._until = until
+        self.clip, self.epsilon = clip, epsilon
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(size, dtype=torch.float64))
+        self.register_buffer("n", torch.zeros((), dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows [..., size], normalized."""
-        return (x - self.mean) / (self.var.sqrt() + EPS)
+        """[..., size] normalized."""
+        scale = (self.var + self.epsilon).rsqrt().to(x.dtype)
+        return ((x - self.mean.to(x.dtype)) * scale).clamp(-self.clip, self.clip)
 
     @torch.no_grad()
-    def update(self, rows: Tensor) -> None:
-        """Learn from rows [..., size]."""
-        rows = rows.detach().reshape(-1, rows.shape[-1])
-        var, mean = torch.var_mean(rows, 0, correction=0)
-        added = len(rows) * (self.count < self._until)
-        self.count += added
-        share = (added / self.count.clamp(min=1)).float()
-        before = mean - self.mean
-        self.mean += share * before
-        self.var += share * (var - self.var + before * (mean - self.mean))
+    def count(
+        self,
+        x: Tensor,
+        weights: Tensor | None = None,
+        total: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        """Counts rows.
+
+        Args:
+            x: [..., size].
+            weights: [...] 1 where a row counts and 0 where not; None counts all.
+            total: Sums numbers over all processes that have rows; None where this one has all.
+        """
+        rows = x.reshape(-1, x.shape[-1])
+        if weights is None:
+            var, mean = torch.var_mean(rows, 0, correction=0)
+            n = torch.full_like(self.n, len(rows))
+        else:
+            counted = weights.reshape(-1, 1).to(rows.dtype)
+            n = counted.sum().double()
+            mean = (rows * counted).sum(0) / counted.sum().clamp_min(1)
+            var = ((rows - mean).square() * counted).sum(0) / counted.sum().clamp_min(1)
+        mean, var = mean.double(), var.double()
+        if total is not None:  # by the moments around a mean that all have
+            shift = mean - self.mean
+            moments = total(torch.cat((n[None], n * shift, n * (var + shift.square()))))
+            n, first, second = moments[0], *moments[1:].chunk(2)
+            mean = self.mean + first / n.clamp_min(1)
+            var = (second / n.clamp_min(1) - (mean - self.mean).square()).clamp_min(0)
+        share, delta = n / (self.n + n).clamp_min(1), mean - self.mean
+        self.mean.add_(share * delta)
+        before = torch.where(self.n > 0, self.var, var)
+        merged = before + share * (var - before + (1 - share) * delta.square() * (self.n > 0))
+        self.var.copy_(torch.where(n > 0, merged, self.var))
+        self.n.add_(n)
 
 
-class ReturnScale(nn.Module):
-    """Divides rewards by the running standard deviation of their discounted sums.
-
-    Rewards that shrink as the agent learns keep a size that values can be learned at.
+class NormalizedFeatures(Features):
+    """Features whose numbers are normalized; one-hot integers and images stay as they are.
 
     Args:
-        gamma: Discount of the sums, which go on over the ends of episodes.
-
-    Attributes:
-        sums: [N] the discounted sums; None before the first rewards.
+        features: The features.
+        space: Whose features they are.
     """
 
-    def __init__(self, gamma: float = 0.99) -> None:
+    is_number: Tensor
+
+    def __init__(self, features: Features, space: spaces.Space[Any]) -> None:
         super().__init__()
-        self.norm = RunningNorm(1)
-        self._gamma = gamma
-        self.sums: Tensor | None = None
+        self.inner = features
+        self.size = features.size
+        self.norm = RunningNorm(self.size)
+        flags = torch.from_numpy(np.array(_numbers(features, space)))
+        self._only_numbers = bool(flags.all())
+        self.register_buffer("is_number", flags, persistent=False)
+
+    def forward(self, obs: Any) -> Tensor:
+        """Observations as [..., size]."""
+        x: Tensor = self.inner(obs)
+        return self.norm(x) if self._only_numbers else torch.where(self.is_number, self.norm(x), x)
 
     @torch.no_grad()
-    def forward(self, rewards: Tensor) -> Tensor:
-        """The rewards [N] of one step of every environment, scaled; it learns from them."""
-        if self.sums is None or self.sums.shape != rewards.shape:
-            self.sums = torch.zeros_like(rewards)
-        self.sums = self._gamma * self.sums + rewards
-        self.norm.update(self.sums[:, None])
-        std = self.norm.var.sqrt()
-        return torch.where(std > 0, rewards / std, rewards)
+    def count(self, obs: Any, weights: Tensor | None, total: Any) -> None:
+        """Counts observations; see `RunningNorm.count`."""
+        self.norm.count(self.inner(obs), weights, total)
+
+
+def _numbers(features: Any, space: spaces.Space[Any]) -> list[bool]:
+    """True for each feature that is a number of the observation."""
+    if isinstance(features, Combined):
+        parts: Any = space.spaces  # type: ignore[attr-defined]
+        inner = parts.values() if hasattr(parts, "values") else parts
+        pairs = zip(features.leaves, inner, strict=True)
+        return [flag for leaf, one in pairs for flag in _numbers(leaf, one)]
+    is_number = isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f"
+    return [is_number] * features.size

@@ -201,7 +201,7 @@ def _player(learner: Any, env: Any, described: _Described, asked: _Asked) -> Act
     normalizer = None
     if asked.statistics is not None:
         config = described.config
-        normalizer = VecNormalize(env, norm_obs=config.normalize_obs, gamma=config.gamma)
+        normalizer = VecNormalize(env, norm_obs=config.normalize_obs is True, gamma=config.gamma)
         normalizer.load_state_dict(asked.statistics)
     kind = RolloutActor if hasattr(learner, "begin_rollout") else Actor
     player = kind(

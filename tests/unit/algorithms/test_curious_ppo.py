@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 import sharpwave as sw
-from sharpwave.nn import ReturnScale, RunningNorm
+from sharpwave.nn import ReturnScale
 from tests.unit.envs.tensor_envs import Points
 
 SMALL: dict[str, Any] = {"n_steps": 16, "batch_size": 32, "n_epochs": 2, "hidden": 8, "seed": 3}
@@ -24,24 +24,6 @@ class Explorer(sw.CuriousPPOLearner):
 
 class Plain(sw.CuriousPPOLearner):
     curiosity = sw.Curiosity(weight=sw.Linear(1.0, 0.0), size=3)
-
-
-def test_statistics_are_those_of_all_rows() -> None:
-    rows = np.random.default_rng(0).normal(3.0, 2.0, (60, 4)).astype(np.float32)
-    norm = RunningNorm(4)
-    for part in np.split(rows, [1, 7, 40]):
-        norm.update(torch.from_numpy(part).reshape(1, -1, 4))
-    np.testing.assert_allclose(norm.mean, rows.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(norm.var, rows.var(0), rtol=1e-4)
-    expected = (rows - rows.mean(0)) / (rows.std(0) + 1e-2)
-    np.testing.assert_allclose(norm(torch.from_numpy(rows)), expected, rtol=1e-3, atol=1e-4)
-
-
-def test_statistics_end_at_a_number_of_rows() -> None:
-    norm = RunningNorm(1, until=3)
-    norm.update(torch.zeros(3, 1))
-    norm.update(torch.ones(3, 1))
-    assert (norm.count.item(), norm.mean.item()) == (3, 0.0)
 
 
 def test_rewards_are_scaled_by_their_discounted_sums() -> None:

@@ -114,3 +114,38 @@ class ReusingPoints(Points):
         self.memory.copy_(self.state)
         self.mask[:, 0] = self.state[:, 0] > 0
         return self.memory, {**infos, "action_mask": self.mask}
+
+
+class Observations:
+    """Groups of observations in a mapping that is no dict, as TensorDict is none."""
+
+    def __init__(self, groups: dict[str, Tensor]) -> None:
+        self._groups = groups
+
+    def keys(self) -> Any:
+        return self._groups.keys()
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._groups[name]
+
+
+class RslPoints:
+    """Points with the interface of environments for rsl_rl: no spaces, no seeds, four parts."""
+
+    def __init__(self, num_envs: int, *, tells_limits: bool = True) -> None:
+        self._points = Points(num_envs, tells_final=False)
+        self.num_envs, self.device, self.num_actions = num_envs, "cpu", 1
+        self.tells_limits = tells_limits
+        self._obs, _ = self._points.reset(seed=0)
+
+    def get_observations(self) -> Any:
+        return Observations({"policy": self._obs[:, :1], "critic": self._obs})
+
+    def reset(self) -> Any:
+        self._obs, _ = self._points.reset()
+        return self.get_observations()
+
+    def step(self, actions: Tensor) -> tuple[Any, Tensor, Tensor, dict[str, Any]]:
+        self._obs, rewards, terminated, truncated, _ = self._points.step(actions)
+        extras = {"time_outs": truncated} if self.tells_limits else {}
+        return self.get_observations(), rewards, (terminated | truncated).long(), extras

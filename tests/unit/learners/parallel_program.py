@@ -73,7 +73,7 @@ AGENTS: dict[str, Callable[..., Any]] = {
 
 FIXED: dict[str, dict[str, Any]] = {
     "ppo": {"target_kl": 0.02, "clip_vloss": True, "max_grad_norm": 0.3, "learning_rate": 1e-2},
-    "a2c": {"normalize_advantages": True, "max_grad_norm": 0.2},
+    "a2c": {"normalize_advantages": True, "max_grad_norm": 0.2, "normalize_obs": "policy"},
     "impala": {"normalize_advantages": True, "reduction": "sum"},
     "appo": {
         "n_epochs": 3,

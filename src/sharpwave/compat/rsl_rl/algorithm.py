@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from sharpwave.compat.rsl_rl import files
@@ -77,18 +78,19 @@ class Algorithm:
         """The contents of a checkpoint."""
         learner, form = self.agent.learner, self.settings.form
         policy: RobotPolicy = learner.policy
-        std = policy.log_std
-        first = files.network_of(policy.actor, policy.features, self._rnn("actor"), None)
-        first["log_std" if policy.std_type == "log" else "std"] = std.detach().cpu().clone()
+        first = files.network_of(policy.actor, policy.features, self._rnn("actor"))
+        name, std = ("std", policy.std) if policy.log_std is None else ("log_std", policy.log_std)
+        assert std is not None
+        first[name] = std.detach().cpu().clone()
         arrays = learner.optimizers["policy"].arrays()
         if self.settings.is_distillation:
             teacher = learner.teacher
-            second = files.network_of(teacher.actor, teacher.features, None, None)
+            second = files.network_of(teacher.actor, teacher.features, None)
             learned: tuple[str, ...] = ("actor",)
             others = len(list(teacher.parameters())) if form < 4 else 0
         else:
             critic = policy.critic, policy.critic_features, self._rnn("critic")
-            second = files.network_of(*critic, None)
+            second = files.network_of(*critic)
             learned, others = ("actor", "critic"), 0
         return files.Saved(
             form,
@@ -152,40 +154,41 @@ class Algorithm:
 
 
 def _load_std(policy: RobotPolicy, std: Tensor) -> None:
-    if std.shape != policy.log_std.shape:
+    if std.shape != policy.spread.shape:
         raise ValueError(
-            f"std of the checkpoint must have shape {tuple(policy.log_std.shape)}, "
+            f"std of the checkpoint must have shape {tuple(policy.spread.shape)}, "
             f"got {tuple(std.shape)}"
         )
-    policy.log_std.data.copy_(std.log() if policy.std_type == "log" else std)
+    if policy.std is not None:
+        policy.std.data.copy_(std)
+    elif policy.log_std is not None:
+        policy.log_std.data.copy_(std.log())
 
 
-CURIOSITY = {
-    "predictor.": ("predictor", ""),
-    "target.": ("unknown", "network."),
-    "state_normalizer._mean": ("unknown", "norm.mean"),
-    "state_normalizer._var": ("unknown", "norm.var"),
-    "state_normalizer.count": ("unknown", "norm.count"),
-}
+CURIOSITY = {"predictor.": ("predictor", ""), "target.": ("unknown", "network.")}
 """Parts of rsl_rl's random network distillation: the network here, and the part of it."""
+STATISTICS = {"state_normalizer.": "unknown", "reward_normalizer.emp_norm.": "reward_scale"}
+"""Statistics of it, and whose `norm` they are here."""
 
 
 def _curiosity_of(learner: Any) -> dict[str, Tensor]:
     """The state of random network distillation by rsl_rl's names."""
-    found = {}
-    for theirs, (network, part) in CURIOSITY.items():
-        for name, x in learner.networks[network].state_dict().items():
-            if name.startswith(part) and (part or "." in name) and not name.startswith("features"):
-                copied = x.detach().cpu().clone()
-                is_row = theirs.endswith(("_mean", "_var"))
-                found[theirs + name.removeprefix(part)] = copied[None] if is_row else copied
-    if "state_normalizer._var" in found:
-        found["state_normalizer._std"] = found["state_normalizer._var"].sqrt()
-    scale = learner.reward_scale
-    if scale is not None:
-        mean, var = scale.norm.mean.cpu().clone(), scale.norm.var.cpu().clone()
-        own = {"_mean": mean, "_var": var, "_std": var.sqrt(), "count": scale.norm.count.cpu()}
-        found |= {f"reward_normalizer.emp_norm.{name}": x for name, x in own.items()}
+    found = {
+        theirs + name.removeprefix(part): x.detach().cpu().clone()
+        for theirs, (network, part) in CURIOSITY.items()
+        for name, x in learner.networks[network].state_dict().items()
+        if name.startswith(part)
+    }
+    for theirs, owner in STATISTICS.items():
+        norm = getattr(getattr(learner, owner), "norm", None)
+        if norm is None:
+            continue
+        mean, var = norm.mean.float().cpu().clone(), norm.var.float().cpu()
+        if owner == "unknown":
+            mean, var = mean[None], var[None]
+        count = norm.n.to(torch.int64).cpu()
+        own = {"_mean": mean, "_var": var, "_std": var.sqrt(), "count": count}
+        found |= {theirs + name: x for name, x in own.items()}
     return found
 
 
@@ -194,11 +197,10 @@ def _load_curiosity(learner: Any, saved: Mapping[str, Tensor]) -> None:
         own = learner.networks[network].state_dict()
         for name, x in saved.items():
             if name.startswith(theirs):
-                target = own[part + name.removeprefix(theirs)]
-                target.copy_(x.reshape(target.shape))
-    scale = learner.reward_scale
-    if scale is not None:
-        for theirs, ours in files.NORM.items():
-            x = saved[f"reward_normalizer.emp_norm.{theirs}"]
-            target = getattr(scale.norm, ours)
-            target.copy_(x.reshape(target.shape))
+                own[part + name.removeprefix(theirs)].copy_(x)
+    for theirs, owner in STATISTICS.items():
+        norm = getattr(getattr(learner, owner), "norm", None)
+        if norm is not None:
+            for name, ours in files.NORM.items():
+                target = getattr(norm, ours)
+                target.copy_(saved[theirs + name].reshape(target.shape))

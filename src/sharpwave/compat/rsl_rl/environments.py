@@ -12,8 +12,12 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sharpwave.compat.rsl_rl.refusals import PAGE, refuse
+from sharpwave.envs import is_tensor_env
 
 __all__ = ["RobotEnv", "observation_sets"]
+
+NEEDED = ("get_observations", "step", "num_envs", "num_actions", "device")
+"""Attributes of an environment of rsl_rl's form."""
 
 OURS = "policy"
 """Group of observations that come without a name."""
@@ -23,7 +27,8 @@ class RobotEnv:
     """N environments of rsl_rl's form, which say in extras what they tell elsewhere.
 
     Args:
-        env: The environment: `get_observations`, `step`, `num_envs`, `num_actions`, `device`.
+        env: The environment: `get_observations`, `step`, `num_envs`, `num_actions`, `device`; or
+            one of Gymnasium's form, as ManiSkill has it, which is reset here.
         device: Device of the learner, where all tensors go.
 
     Attributes:
@@ -36,7 +41,9 @@ class RobotEnv:
     """
 
     def __init__(self, env: Any, device: Any) -> None:
-        for name in ("get_observations", "step", "num_envs", "num_actions", "device"):
+        if not hasattr(env, "get_observations") and is_tensor_env(env):
+            env = _GymnasiumEnv(env)
+        for name in NEEDED:
             if not hasattr(env, name):
                 raise TypeError(f"env must have {name}, {type(env).__name__} has not: see {PAGE}")
         self.env = env
@@ -87,6 +94,36 @@ class RobotEnv:
         else:
             named = dict(obs.items())
         return {k: x.to(self.device, torch.float32) for k, x in named.items() if _is_rows(x)}
+
+
+class _GymnasiumEnv:
+    """An environment of tensors with Gymnasium's five results, in rsl_rl's form.
+
+    Args:
+        env: The environment.
+    """
+
+    def __init__(self, env: Any) -> None:
+        inner = getattr(env, "unwrapped", env)
+        space = inner.single_action_space
+        if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+            raise TypeError(f"env must have actions of a Box of one axis, got {space}: see {PAGE}")
+        self.env = env
+        self.num_envs = int(inner.num_envs)
+        self.num_actions = int(space.shape[0])
+        self.device = torch.empty(0, device=inner.device).device
+        self._bounds = [torch.as_tensor(x, device=self.device) for x in (space.low, space.high)]
+        self._obs, _ = env.reset()
+
+    def get_observations(self) -> Any:
+        """Observations of the episodes in flight."""
+        return self._obs
+
+    def step(self, actions: Tensor) -> tuple[Any, Tensor, Tensor, dict[str, Any]]:
+        """Step all environments, with actions within their bounds."""
+        taken = torch.clamp(actions, *self._bounds)
+        self._obs, rewards, terminated, truncated, _ = self.env.step(taken)
+        return self._obs, rewards, terminated | truncated, {"time_outs": truncated}
 
 
 def observation_sets(

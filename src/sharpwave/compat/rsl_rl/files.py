@@ -22,11 +22,17 @@ __all__ = ["Saved", "load_network", "load_optimizer", "network_of", "optimizer_o
 STD = "std"
 """Name of the standard deviation among the tensors of a network."""
 MEMORIES = {"actor": "memory_a", "critic": "memory_c", "student": "memory_s", "teacher": "memory_t"}
-NORM = {"_mean": "mean", "_var": "var", "count": "count"}
+NORM = {"_mean": "mean", "_var": "var", "count": "n"}
 """Statistics of rsl_rl's normalizers, and their names here."""
 OF_NORMALIZER = {"actor": "obs_norm_state_dict", "critic": "privileged_obs_norm_state_dict"}
 """Entries for statistics until rsl_rl 2.3."""
 OF_NORMALIZER |= {"student": OF_NORMALIZER["actor"], "teacher": OF_NORMALIZER["critic"]}
+
+DAMAGED = (
+    *(pickle.UnpicklingError, RuntimeError, EOFError, KeyError, IndexError),
+    *(AttributeError, TypeError, ValueError),
+)
+"""Errors by which torch says that a file is none of its own, or holds more than tensors."""
 
 Network = dict[str, Tensor]
 """Tensors of a network by `mlp.0.weight`, ..., `rnn.weight_ih_l0`, ..., `norm.mean`, ..., `std`."""
@@ -62,8 +68,8 @@ def read(path: str | os.PathLike[str]) -> Saved:
     """
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        reason = str(error).splitlines()[0]
+    except DAMAGED as error:
+        reason = str(error).partition("\n")[0]
         raise ValueError(
             f"{path} must be a checkpoint of tensors, numbers and names: {reason} (see {PAGE})"
         ) from error
@@ -147,15 +153,13 @@ def _std(model: Mapping[str, Tensor]) -> Network:
     return {}
 
 
-def network_of(mlp: nn.Module, features: Groups, rnn: nn.Module | None, std: Any) -> Network:
+def network_of(mlp: nn.Module, features: Groups, rnn: nn.Module | None) -> Network:
     """The tensors of a network, as copies on the CPU."""
     found: dict[str, Tensor] = {f"mlp.{name}": x for name, x in mlp.state_dict().items()}
     if rnn is not None:
         found |= {f"rnn.{name}": x for name, x in rnn.state_dict().items()}
     if features.norm is not None:
         found |= {f"norm.{name}": x for name, x in features.norm.state_dict().items()}
-    if std is not None:
-        found[STD] = std
     return {name: x.detach().cpu().clone() for name, x in found.items()}
 
 
@@ -235,8 +239,9 @@ def _std_as(network: Network, linear: str, log: str) -> Network:
 def _norm_as(network: Network) -> Network:
     if "norm.mean" not in network:
         return {}
-    mean, var = network["norm.mean"][None], network["norm.var"][None]
-    return {"_mean": mean, "_var": var, "_std": var.sqrt(), "count": network["norm.count"]}
+    mean, var = network["norm.mean"].float()[None], network["norm.var"].float()[None]
+    count = network["norm.n"].to(torch.int64)
+    return {"_mean": mean, "_var": var, "_std": var.sqrt(), "count": count}
 
 
 def _order(policy: RobotPolicy, form: int, roles: tuple[str, ...]) -> list[str]:
@@ -251,7 +256,8 @@ def _order(policy: RobotPolicy, form: int, roles: tuple[str, ...]) -> list[str]:
     else:
         pairs = [(mlp[role], rnn[role]) for role in roles]
         parts = [part for pair in pairs for part in (pair[::-1] if form == 3 else pair)]
-    return ["log_std", *(name for part in parts for name in part)]
+    spread = [name for name in names if "." not in name]
+    return [*spread, *(name for part in parts for name in part)]
 
 
 def _pieces(policy: RobotPolicy, flat: Tensor) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import torch
 from gymnasium import spaces
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from sharpwave.algorithms.curious_ppo import Curiosity, CuriousPPOLearner
 from sharpwave.algorithms.distillation import DistillationLearner
 from sharpwave.algorithms.ppo import PPOLearner
 from sharpwave.algorithms.symmetric_ppo import SymmetricPPOLearner
-from sharpwave.compat.rsl_rl.networks import RobotPolicy, Teacher
+from sharpwave.compat.rsl_rl.networks import RobotNorm, RobotPolicy, Teacher
 from sharpwave.compat.rsl_rl.refusals import check_entries, refuse
 from sharpwave.compat.rsl_rl.settings import ACTIVATIONS, Settings, resolved
 from sharpwave.learners import Metrics
@@ -76,14 +77,25 @@ class RobotLearner(PPOLearner):
         """True if observations have the input of the critic."""
         return all(name in obs for name in self.sets["critic"])
 
+    def build(self) -> None:
+        """Make networks and optimizers."""
+        super().build()
+        self._advantages: Tensor | None = None
+
     def update(self, batch: OnPolicyBatch) -> Metrics:
-        """Learn from one rollout, and then what observations look like."""
-        if not self.config.normalize_advantages:  # in minibatches, but in the whole rollout
-            advantages = losses.normalize(batch.advantages, batch.weights, total=self.total)
-            batch = replace(batch, advantages=advantages)
-        metrics = super().update(batch)
-        self.policy.learn_statistics(batch.obs)
-        return metrics
+        """Learn from one rollout, whose advantages are normalized at once where they are to be."""
+        if not self.config.normalize_advantages:
+            normalized = losses.normalize(batch.advantages, batch.weights, total=self.total)
+            if self._advantages is None or self._advantages.shape != normalized.shape:
+                self._advantages = torch.empty_like(normalized)
+            self._advantages.copy_(normalized)  # where a graph has read them before
+            batch = replace(batch, advantages=self._advantages)
+        return super().update(batch)
+
+    def count(self, batch: OnPolicyBatch) -> None:
+        """Count the observations of a batch that was learned from."""
+        super().count(batch)
+        self.policy.count(batch.obs, batch.weights, self.total)
 
 
 class RobotStudent(RobotLearner, DistillationLearner):
@@ -128,10 +140,8 @@ class RobotStudent(RobotLearner, DistillationLearner):
         return actions
 
     def update(self, batch: OnPolicyBatch) -> Metrics:
-        """Learn from one rollout, and then what observations look like."""
-        metrics = DistillationLearner.update(self, batch)
-        self.policy.learn_statistics(batch.obs)
-        return metrics
+        """Learn from one rollout."""
+        return DistillationLearner.update(self, batch)
 
 
 class RobotExplorer(RobotLearner, CuriousPPOLearner):
@@ -144,6 +154,8 @@ class RobotExplorer(RobotLearner, CuriousPPOLearner):
         """Make networks and optimizers."""
         super().build()
         self.seen = 0
+        if self.unknown.norm is not None:
+            self.unknown.norm = RobotNorm(self.unknown.features.size).to(self.device)
 
     def follow(self, progress_remaining: float) -> None:
         """Set learning rates and clip ranges."""

@@ -13,13 +13,27 @@ from torch import Tensor, nn
 
 from sharpwave.compat.rsl_rl.settings import ModelSettings
 from sharpwave.nn import ActorCritic, RunningNorm
+from sharpwave.nn.actor_critic import LEAST_STD
 from sharpwave.nn.features import Features
 from sharpwave.nn.mlp import make_mlp
 
-__all__ = ["Groups", "RobotPolicy", "Teacher"]
+__all__ = ["EPS", "Groups", "RobotNorm", "RobotPolicy", "Teacher"]
 
-LEAST_STD = 1e-6
-"""Standard deviations that are learned themselves are at least that."""
+EPS = 1e-2
+"""Added to standard deviations of observations."""
+
+
+class RobotNorm(RunningNorm):
+    """Normalization as rsl_rl has it: (x - mean) / (std + ε) without bounds.
+
+    Args:
+        size: Length of the vectors.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows [..., size], normalized."""
+        scale = (self.var.sqrt() + EPS).to(x.dtype)
+        return (x - self.mean.to(x.dtype)) / scale
 
 
 class Groups(Features):
@@ -38,7 +52,7 @@ class Groups(Features):
         super().__init__()
         self.names = list(names)
         self.size = sum(int(space[name].shape[0]) for name in names)
-        self.norm = RunningNorm(self.size) if normalizes else None
+        self.norm = RobotNorm(self.size) if normalizes else None
 
     def joined(self, obs: Any) -> Tensor:
         """Observations [..., size] as the environment has them; a tensor is that already."""
@@ -51,10 +65,10 @@ class Groups(Features):
         joined = self.joined(obs)
         return joined if self.norm is None else self.norm(joined)
 
-    def learn_statistics(self, obs: Any) -> None:
-        """Learn what observations look like."""
+    def count(self, obs: Any, weights: Tensor | None, total: Any) -> None:
+        """Count observations; see `RunningNorm.count`."""
         if self.norm is not None:
-            self.norm.update(self.joined(obs))
+            self.norm.count(self.joined(obs), weights, total)
 
 
 class RobotPolicy(ActorCritic):
@@ -67,13 +81,7 @@ class RobotPolicy(ActorCritic):
         actor: The first network.
         critic: The second one.
         generator: Source of the weights.
-
-    Attributes:
-        std_type: "scalar" where the parameter of the spread, `log_std`, is the standard deviation
-            itself.
     """
-
-    log_std: nn.Parameter
 
     def __init__(
         self,
@@ -95,7 +103,8 @@ class RobotPolicy(ActorCritic):
             hidden=actor.widths(looks.size if actor.memory is None else actor.memory_size),
             critic_hidden=critic.widths(values.size if actor.memory is None else actor.memory_size),
             activation=actor.activation,
-            log_std_init=actor.std if actor.std_type == "scalar" else math.log(actor.std),
+            log_std_init=math.log(actor.std),
+            noise_std_type=actor.std_type,
             recurrent=actor.memory,
             recurrent_size=actor.memory_size,
             ortho_init=False,
@@ -103,24 +112,19 @@ class RobotPolicy(ActorCritic):
             generator=generator,
         )
         self.critic_features: Groups = values
-        self.std_type = actor.std_type
 
     @property
-    def std(self) -> Tensor:
-        """[d] the standard deviation."""
-        if self.std_type == "log":
-            return self.log_std.exp()
-        return self.log_std.clamp(min=LEAST_STD)
+    def spread(self) -> Tensor:
+        """[d] the standard deviation of actions."""
+        if self.std is not None:
+            return self.std.detach().clamp(min=LEAST_STD)
+        assert self.log_std is not None
+        return self.log_std.detach().exp()
 
-    def learn_statistics(self, obs: Any) -> None:
-        """Learn what observations look like."""
-        self.features.learn_statistics(obs)
-        self.critic_features.learn_statistics(obs)
-
-    def _params(self, output: Tensor, latent: Tensor, masks: Tensor | None) -> Any:
-        if self.std_type == "log":
-            return super()._params(output, latent, masks)
-        return output, self.std.log()
+    def count(self, obs: Any, weights: Tensor | None = None, total: Any = None) -> None:
+        """Count observations in the statistics of both networks."""
+        for features in (self.features, self.critic_features):
+            features.count(obs, weights, total)
 
 
 class Teacher(nn.Module):

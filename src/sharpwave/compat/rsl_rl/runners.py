@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from sharpwave.compat.rsl_rl.environments import RobotEnv, observation_sets
 from sharpwave.compat.rsl_rl.learners import learner_for
 from sharpwave.compat.rsl_rl.logs import Iteration, Logs
 from sharpwave.compat.rsl_rl.policies import InferencePolicy, export_jit, export_onnx
-from sharpwave.compat.rsl_rl.refusals import absent, refuse
+from sharpwave.compat.rsl_rl.refusals import PAGE, absent, refuse
 from sharpwave.compat.rsl_rl.settings import Settings, read_settings
 from sharpwave.runs.callbacks import Callback
 
@@ -58,7 +58,7 @@ class OnPolicyRunner:
         self._check(settings)
         self._robots = RobotEnv(env, device)
         if settings.form == 3 and not self._robots.is_named:
-            settings = replace(settings, form=2)
+            settings = settings.until_2()
         self.settings = settings
         self.logger = Logs(log_dir, settings)
         wanted = tuple(settings.models)
@@ -96,6 +96,8 @@ class OnPolicyRunner:
                 while, so that they do not all end at once.
         """
         env, agent = self.env, self.agent
+        if self.settings.is_distillation and not self.alg.teacher_loaded:
+            raise ValueError(f"a teacher must be loaded before it can teach: see {PAGE}")
         if init_at_random_ep_len:
             lengths = env.episode_length_buf
             env.episode_length_buf = torch.randint_like(lengths, high=int(env.max_episode_length))
@@ -170,8 +172,6 @@ class OnPolicyRunner:
         policy = self.alg.policy
         if device is None or torch.empty(0, device=device).device == self.agent.device:
             return policy
-        from copy import deepcopy
-
         return deepcopy(policy).to(device)
 
     def export_policy_to_jit(self, path: str, filename: str = "policy.pt") -> None:
@@ -244,7 +244,7 @@ class _Iterations(Callback):
             Iteration(
                 iteration,
                 metrics,
-                std=float(algo.policy.std.mean()),
+                std=float(algo.policy.spread.mean()),
                 collected=collected,
                 learned=max(seconds - collected, 1e-9),
                 steps=algo.config.n_steps * algo.config.n_envs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sharpwave.compat.rsl_rl.refusals import check_entries, refuse
@@ -166,6 +166,13 @@ class Settings:
     compiles: bool
     raw: dict[str, Any] = field(repr=False)
 
+    def until_2(self) -> Settings:
+        """The same as rsl_rl 2 reads it, which the environment tells from 3."""
+        given = self.raw["algorithm"]
+        usual = {} if self.is_distillation else PPO_UNTIL_2
+        changed = {name: x for name, x in usual.items() if name not in given}
+        return replace(self, form=2, algorithm={**self.algorithm, **changed})
+
     def ppo_options(self, n_rows: int) -> dict[str, Any]:
         """Options of `sharpwave.PPO` that say the same of the algorithm.
 
@@ -276,7 +283,7 @@ def _models(raw: dict[str, Any], roles: tuple[str, str]) -> tuple[int, dict[str,
         if raw.get("empirical_normalization"):
             raise refuse("empirical_normalization", True, "obs_normalization of the two models")
         first, second = roles
-        is_newest = "stochastic" not in raw[first]
+        is_newest = "stochastic" not in raw[first] or _is_missing(raw[first]["stochastic"])
         models = {first: _model(raw[first], first), second: _model(raw[second], second)}
         if second == "critic":
             for name in ("activation", "memory", "memory_size"):

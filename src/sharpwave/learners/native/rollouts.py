@@ -30,7 +30,7 @@ class NativePolicyLearner(NativeLearner):
     acting = "policy"
     not_known = (
         *("recurrent", "use_gsde", "squash_actions", "critic_obs", "feature_norm"),
-        *("noise_std_type=scalar", "clip_actions"),
+        *("noise_std_type=scalar", "clip_actions", "obs_groups", "normalize_obs=policy"),
     )
 
     def build(self) -> None:
