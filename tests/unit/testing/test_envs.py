@@ -84,6 +84,13 @@ def test_native_environments_keep_all_rules(env_id: str, mode: str) -> None:
     assert ALWAYS | {OF_MODE[mode], "a_saved_state_goes_on_exactly"} <= kept
 
 
+@pytest.mark.long(but=["CartPole-v1"])
+@pytest.mark.parametrize("env_id", IDS)
+def test_native_environments_on_a_device_keep_all_rules(env_id: str) -> None:
+    kept = set(check_env(lambda: sw.make_vec_env(env_id, 3, device="cpu")))
+    assert ALWAYS | {OF_MODE["same_step"], "a_saved_state_goes_on_exactly"} <= kept
+
+
 @pytest.mark.long(but=["same_step"])
 @MODES
 def test_gymnasiums_environments_keep_all_rules(mode: str) -> None:
