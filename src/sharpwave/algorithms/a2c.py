@@ -70,13 +70,8 @@ class A2CLearner(PolicyLearner):
         """Learn from one rollout: one gradient step."""
         loss, metrics = self.loss(batch)
         self.flat.backward(loss)
-<<<<<<< HEAD
         norm = self.optimizers["policy"].clip_and_step(self.config.max_grad_norm)
-=======
-        norm = self.flat.clip_grad_norm(self.config.max_grad_norm)
-        self.optimizers["policy"].step()
         self.count(batch)
->>>>>>> rsl
         self.updates += 1
         return {
             **{name: value.detach() for name, value in metrics.items()},

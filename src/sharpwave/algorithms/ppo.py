@@ -97,7 +97,7 @@ class PPOLearner(PolicyLearner):
         with self.precision():
             loss, metrics = self.loss(batch.rows(rows))
             self.flat.backward(loss)
-        config, norm = self.config, self.flat.clip_grad_norm(self.config.max_grad_norm)
+        config = self.config
         optimizer: Any = self.optimizers["policy"]
         if config.adapts_rate or config.target_kl is not None:
             kl = self.ranks.mean(metrics["approx_kl"].clone())
@@ -105,12 +105,12 @@ class PPOLearner(PolicyLearner):
             moved = kl if config.target_kl is None else kl * (1.0 - self.moved_too_far)
             optimizer.adapt_lr(moved, config.desired_kl, Adaptive.bounds)
         if config.target_kl is None:
-            optimizer.step()
+            norm = optimizer.clip_and_step(config.max_grad_norm)
         else:
             # Once too far, always too far; the optimizer knows without waiting for the device.
             too_far = kl > 1.5 * config.target_kl
             self.moved_too_far.copy_(torch.maximum(self.moved_too_far, too_far.float()))
-            optimizer.step(skip=self.moved_too_far)
+            norm = optimizer.clip_and_step(config.max_grad_norm, skip=self.moved_too_far)
         self.measured = (*metrics, "grad_norm")
         with torch.no_grad():
             return torch.stack((*metrics.values(), norm))
