@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import copy
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -42,7 +44,7 @@ TILES = [
     jit.Tiles(64, 256, 32, 4, 4),
     jit.Tiles(64, 64, 32, 4, 4),
 ]
-DIRECTIONS = ("forward", "backward")
+DIRECTIONS = ("forward", "backward", "weight")
 Call = Callable[[], Any]
 
 
@@ -61,44 +63,46 @@ def main() -> None:
 
 
 def networks(task: str, matmul: str, tiles: list[jit.Tiles]) -> None:
-    """Print a line for each way of both networks of a task."""
+    """Print a line for each way of both networks of a task, then for the quickest together."""
     body, outputs, rows = TASKS[task]
     generator = np.random.default_rng(0)
     nets = [make_mlp(body[0], body[1:], n, "elu", generator).cuda() for n in outputs]
     x = torch.randn(rows, body[0], device="cuda")
     grads = [torch.randn(rows, n, device="cuda") / rows for n in outputs]
     exact = gradients([copy.deepcopy(net).double() for net in nets], x.double(), grads, layered)
-    base = None
-    print(f"\n{task}: {rows} rows of {body} to {outputs}, {matmul}")
-    for name, way in ways(tiles):
+
+    def line(name: str, way: Callable[[Any, Tensor], Tensor]) -> float:
         try:
             with matmul_precision(matmul):
                 found = gradients(nets, x, grads, way)
                 off = [error(one, other) for one, other in zip(found, exact, strict=True)]
-                ms = graph_ms(lambda way=way: gradients(nets, x, grads, way), calls=5)
+                ms = graph_ms(lambda: gradients(nets, x, grads, way), calls=5)
         except Exception as failure:  # a tile that does not fit is a line too
             print(f"{name:58} {type(failure).__name__}: {str(failure)[:120]}", flush=True)
+            return math.inf
+        numbers = f"errors {max(off[: len(nets)]):.1e} {max(off[len(nets) :]):.1e}"
+        print(f"{name:58} {ms:8.4f} ms  {numbers}", flush=True)
+        return ms
+
+    print(f"\n{task}: {rows} rows of {body} to {outputs}, {matmul}")
+    line("layer by layer", layered)
+    least = dict.fromkeys(DIRECTIONS, line("one operation", as_one))
+    best: dict[str, jit.Tiles | None] = dict.fromkeys(DIRECTIONS)
+    transposes = False
+    turns = (False, True) if matmul == "tf32" else (False,)
+    for tile, direction, jit.TRANSPOSES in product(tiles, DIRECTIONS, turns):
+        if jit.TRANSPOSES and direction != "backward":
             continue
-        base = base or ms
-        of_outputs, of_gradients = max(off[: len(nets)]), max(off[len(nets) :])
-        numbers = f"{ms:8.4f} ms {base / ms:6.2f}x  errors {of_outputs:.1e} {of_gradients:.1e}"
-        print(f"{name:58} {numbers}", flush=True)
-    jit.TILES = dict.fromkeys(DIRECTIONS)
-
-
-def ways(tiles: list[jit.Tiles]) -> Iterator[tuple[str, Callable[[Any, Tensor], Tensor]]]:
-    """The ways through a network by name, each chosen when it is its turn."""
-    jit.TILES = dict.fromkeys(DIRECTIONS)
-    yield "layer by layer", layered
-    yield "one operation", as_one
-    for tile in tiles:
         text = " ".join(f"{name[0]}{value}" for name, value in tile._asdict().items())
-        jit.TILES = {"forward": tile, "backward": None}
-        yield f"own products forward, {text}", as_one
-        for jit.TRANSPOSES in (False, True):
-            jit.TILES = {"forward": None, "backward": tile}
-            turned = "transposed" if jit.TRANSPOSES else "as they are"
-            yield f"own products backward, {text}, weights {turned}", as_one
+        jit.TILES = {**dict.fromkeys(DIRECTIONS), direction: tile}
+        ms = line(f"own {direction}, {text}{', transposed' * jit.TRANSPOSES}", as_one)
+        if ms < least[direction]:
+            least[direction], best[direction] = ms, tile
+            transposes = jit.TRANSPOSES if direction == "backward" else transposes
+    jit.TILES, jit.TRANSPOSES = best, transposes
+    line("quickest of each", as_one)
+    print(f"  {best}{', transposed' * transposes}")
+    jit.TILES = dict.fromkeys(DIRECTIONS)
 
 
 def layered(net: MLP, x: Tensor) -> Tensor:

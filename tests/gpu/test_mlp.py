@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import sharpwave as sw
 from sharpwave.nn import FlatParameters
 from sharpwave.nn import mlp as module
 from sharpwave.nn.mlp import make_mlp
 from sharpwave.nn.optimizers import Adam
 from tests.gpu.host_sync import no_host_sync
+from tests.unit.envs.tensor_envs import Points
 from tests.unit.primitives.test_mlp import *  # noqa: F403
 
 pytestmark = [
@@ -29,8 +32,6 @@ def device() -> torch.device:
 
 def learner(sizes: tuple[int, ...], seed: int = 0) -> tuple[Any, FlatParameters, Adam]:
     """A network, its parameters and their optimizer."""
-    import numpy as np
-
     generator = np.random.default_rng(seed)
     net = make_mlp(sizes[0], sizes[1:-1], sizes[-1], "elu", generator)
     flat = FlatParameters(net, "cuda")
@@ -88,6 +89,34 @@ def test_a_step_never_waits_and_replays_in_a_graph(autocast: bool) -> None:
     graph.replay()
     torch.testing.assert_close(flat.data, after, rtol=1e-5, atol=1e-6)
     assert float(norm) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"use_gsde": True}, {"cuda_graph": True}], ids=str)
+def test_updates_of_ppo_are_those_of_plain_networks(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for as_one in (True, False):
+        with monkeypatch.context() as patch:
+            if not as_one:
+                patch.setattr(module, "uses_triton", lambda _: False)
+            ppo = sw.PPO(
+                Points(256, "cuda"),
+                device="cuda",
+                n_steps=16,
+                batch_size=2048,
+                activation="elu",
+                matmul="fp32",
+                seed=0,
+                **{"cuda_graph": False, **options},
+            )
+            ppo.learner.follow(1.0)
+            batch = ppo.loop.collect()
+            metrics = [ppo.learner.update(batch) for _ in range(5)]
+            found.append((ppo.flat.data.clone(), [float(one["loss"]) for one in metrics]))
+    (one, losses), (other, plain_losses) = found
+    assert (one - other).norm() < 1e-4 * other.norm()
+    assert losses == pytest.approx(plain_losses, rel=1e-3, abs=1e-5)
 
 
 def test_large_networks_in_every_precision_are_near_float64(device: torch.device) -> None:

@@ -19,8 +19,11 @@ if not backend.HAS_TRITON or backend.INTERPRETED or torch.cuda.is_available():
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
+from sharpwave.learners.devices import matmul_precision
 from sharpwave.primitives.llm import tensors as llm
 from sharpwave.primitives.log_probs import tensors as log_probs
+from sharpwave.primitives.mlp import tensors as perceptrons
+from sharpwave.primitives.mlp import triton as products
 from sharpwave.primitives.packing import tensors as packing
 from tests.unit.envs.native_runs import IDS
 from tests.unit.primitives.calls import NAMES, calls, of_ones
@@ -117,6 +120,26 @@ def test_every_option_of_groups_compiles(
     rewards = torch.zeros(40, 8, dtype=dtype)
     llm.group_advantages(rewards, 8, mask=rewards == 0 if masked else None, **options)
     assert compiled
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["elu", "gelu"])
+def test_products_with_what_follows_compile(
+    name: str, dtype: torch.dtype, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiles = products.Tiles(128, 128, 32, 8, 3)
+    monkeypatch.setattr(products, "TILES", dict.fromkeys(products.TILES, tiles))
+    with matmul_precision("tf32"):
+        for rows, inputs, outputs in ((1024, 48, 256), (77, 13, 33)):
+            x, weight = (torch.zeros(n, inputs, dtype=dtype) for n in (rows, outputs))
+            activation = perceptrons.Activation(name, 1.0)
+            h, kept = products.forward(x, weight, torch.zeros(outputs), activation)
+            parts = torch.zeros(products.n_parts(rows), inputs)
+            grad = products.backward(h, weight, None, x, activation, parts)
+            assert grad.shape == x.shape
+            assert products.of_weight(kept, x, torch.float32).shape == weight.shape
+    assert set(compiled) == {"product_kernel", "weight_kernel", "sum_kernel"}
 
 
 def test_packing_compiles(compiled: list[str]) -> None:

@@ -86,6 +86,15 @@ def backward(
     return g
 
 
+def of_weight(grad: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient of a weight, rounded to its dtype once where the device can."""
+    if grad.dtype == dtype:
+        return torch.mm(grad.t(), x)
+    if grad.is_cuda:
+        return torch.mm(grad.t(), x, out_dtype=dtype)
+    return torch.mm(grad.t(), x).to(dtype)
+
+
 def column_sums(grad: Tensor, parts: Tensor) -> None:
     """Write parts [P, n] of the sums over the rows of a gradient."""
     parts.zero_()

@@ -98,7 +98,8 @@ class _MLP(torch.autograd.Function):
         if torch.is_grad_enabled():  # gradients that are to be differentiated themselves
             return _differentiable(x, parameters, ctx.activation, grad, grad_latent)
         weights, inputs, kept = rest[:depth], rest[depth : 2 * depth], rest[2 * depth :]
-        dtype, module = parameters[0].dtype, jit if uses_triton(x) else plain
+        dtype = parameters[0].dtype
+        module: Any = jit if uses_triton(x) else plain
         of_x, wanted = ctx.needs_input_grad[0], ctx.needs_input_grad[2 : 2 + depth]
         of_weights: list[Tensor | None] = [None] * depth
         parts = _Parts(module, x, weights, dtype)
@@ -109,7 +110,7 @@ class _MLP(torch.autograd.Function):
             module.column_sums(g, parts.of(depth - 1))
             for k in range(depth - 1, -1, -1):
                 if wanted[k]:
-                    of_weights[k] = _product(g.t(), inputs[k], dtype)
+                    of_weights[k] = module.of_weight(g, inputs[k], dtype)
                 if k:
                     beside = grad_latent if k == depth - 1 else None
                     after = g, weights[k], beside
@@ -176,12 +177,3 @@ def _cast(x: Tensor, *weights: Tensor) -> Sequence[Tensor]:
     cast = [torch.empty_like(weight, dtype=dtype) for weight in weights]
     torch._foreach_copy_(cast, list(weights))  # all at once
     return x.to(dtype), *cast
-
-
-def _product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
-    """A matrix product, which is rounded to a dtype once where the device can."""
-    if left.dtype == dtype:
-        return torch.mm(left, right)
-    if left.is_cuda:
-        return torch.mm(left, right, out_dtype=dtype)
-    return torch.mm(left, right).to(dtype)

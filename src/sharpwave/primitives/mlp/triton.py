@@ -4,7 +4,8 @@ Biases are added, and their gradients summed, on the way. The sums are those of 
 parts, added up in a fixed order: the same numbers every time.
 
 Products are cuBLAS's, followed by a pass over their result; or, in tf32 and bfloat16 where `TILES`
-says so, a kernel's own that does the same to each tile before it is written.
+says so, of a kernel that does the same to each tile before it is written. Gradients of weights may
+likewise be ours: parts of the rows, added up.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import triton.language as tl
 from torch import Tensor
 
 from sharpwave.primitives.launching import launch
+from sharpwave.primitives.mlp import plain as plain
 from sharpwave.primitives.mlp.plain import Activation
 
+PROGRAMS = 264
+"""Programs that share out a gradient of a weight: two for each unit of a Hopper GPU."""
 TILE = 2048
 WIDTH = 128
 MOST_PARTS, LEAST_ROWS = 512, 64
@@ -35,10 +39,10 @@ class Tiles(NamedTuple):
     stages: int
 
 
-TILES: dict[str, Tiles | None] = {"forward": None, "backward": None}
-"""Tiles of products that are computed with what follows; None leaves products to cuBLAS."""
+TILES: dict[str, Tiles | None] = {"forward": None, "backward": None, "weight": None}
+"""Tiles of our own products: with what follows, and of gradients of weights; None is cuBLAS."""
 TRANSPOSES = True
-"""Weights are transposed before products with gradients, as units of Hopper GPUs want them."""
+"""Weights of float32 are transposed before products with gradients, as Hopper's units want them."""
 KINDS = {"none": 0, "tanh": 1, "relu": 2, "elu": 3, "leaky_relu": 4, "silu": 5, "gelu": 6}
 TANH, RELU, ELU, LEAKY, SILU, GELU = (tl.constexpr(kind) for kind in range(1, 7))
 
@@ -149,15 +153,14 @@ def product_kernel(
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     step = tl.arange(0, DEPTH)
     left = x + tl.minimum(row, n_rows - 1)[:, None] * depth + step[None, :]
-    right = weight + tl.minimum(column, size - 1)[None, :] * weight_row
-    right += step[:, None] * weight_column
+    right = weight + column[None, :] * weight_row + step[:, None] * weight_column
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
     for k in range(0, depth, DEPTH):
         if EVEN:
             a, b = tl.load(left), tl.load(right)
         else:
             a = tl.load(left, mask=(step < depth - k)[None, :], other=0)
-            b = tl.load(right, mask=(step < depth - k)[:, None], other=0)
+            b = tl.load(right, mask=(step < depth - k)[:, None] & (column < size)[None, :], other=0)
         total = tl.dot(a, b, total, input_precision="tf32")
         left += DEPTH
         right += DEPTH * weight_column
@@ -175,6 +178,34 @@ def product_kernel(
             tl.store(kept + at, total.to(kept.dtype.element_ty), mask=inside)
         result = activated(total, slope, KIND)
     tl.store(out + at, result.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def weight_kernel(
+    gradient, x, parts, n_rows, size, depth, span,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """A tile of the product of the transpose of a gradient [M, n] and x [M, k], of some rows."""
+    across = tl.cdiv(depth, COLUMNS)
+    row = (tl.program_id(0) // across) * ROWS + tl.arange(0, ROWS)
+    column = (tl.program_id(0) % across) * COLUMNS + tl.arange(0, COLUMNS)
+    part = tl.program_id(1).to(tl.int64)
+    begin, end = part * span, tl.minimum((part + 1) * span, n_rows)
+    step = tl.arange(0, DEPTH)
+    left = gradient + row[:, None] + (begin + step)[None, :] * size
+    right = x + (begin + step)[:, None] * depth + column[None, :]
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for m in range(begin, end, DEPTH):
+        if EVEN:
+            a, b = tl.load(left), tl.load(right)
+        else:
+            a = tl.load(left, mask=(row < size)[:, None] & (step < end - m)[None, :], other=0)
+            b = tl.load(right, mask=(step < end - m)[:, None] & (column < depth)[None, :], other=0)
+        total = tl.dot(a, b, total, input_precision="tf32")
+        left += DEPTH * size
+        right += DEPTH * depth
+    at = (part * size + row[:, None]) * depth + column[None, :]
+    tl.store(parts + at, total, mask=(row < size)[:, None] & (column < depth)[None, :])
 
 
 def n_parts(n_rows: int) -> int:
@@ -223,10 +254,48 @@ def backward(
             g.add_(beside)
         _pass(g, kept, KINDS[activation.name], float(activation.slope), parts)
         return g
-    turned = weight.t().contiguous() if TRANSPOSES else weight.t()
+    turned = weight.t()
+    if TRANSPOSES and weight.dtype == torch.float32:
+        turned = turned.contiguous()
     out = torch.empty_like(kept)
     _product(tiles, grad, turned, grad, kept, out, parts, activation, backward=True)
     return out
+
+
+def of_weight(grad: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient of a weight [n, k], from that after its product with x [M, k]."""
+    tiles = _tiles("weight", grad)
+    if tiles is None or grad.shape[1] < 16:
+        return plain.of_weight(grad, x, dtype)
+    (n_rows, size), depth = grad.shape, x.shape[1]
+    rows, columns = (
+        min(most, max(64, triton.next_power_of_2(n)))
+        for most, n in ((tiles.rows, size), (tiles.columns, depth))
+    )
+    n_tiles = triton.cdiv(size, rows) * triton.cdiv(depth, columns)
+    n_parts = max(1, min(PROGRAMS // n_tiles, triton.cdiv(n_rows, 16 * tiles.depth)))
+    span = triton.cdiv(triton.cdiv(n_rows, n_parts), tiles.depth) * tiles.depth
+    n_parts = triton.cdiv(n_rows, span)
+    parts = torch.empty((n_parts, size * depth), dtype=torch.float32, device=x.device)
+    launch(
+        weight_kernel,
+        (n_tiles, n_parts),
+        x,
+        grad,
+        x.contiguous(),
+        parts,
+        n_rows,
+        size,
+        depth,
+        span,
+        EVEN=not (n_rows % tiles.depth or size % rows or depth % columns),
+        ROWS=rows,
+        COLUMNS=columns,
+        DEPTH=tiles.depth,
+        num_warps=tiles.warps,
+        num_stages=tiles.stages,
+    )
+    return sum_parts(parts).view(size, depth)
 
 
 def _tiles(direction: str, x: Tensor) -> Tiles | None:
@@ -271,7 +340,7 @@ def _product(
         KIND=KINDS[activation.name],
         BACKWARD=backward,
         KEEPS=activation.keeps_input,
-        EVEN=depth % step == 0,
+        EVEN=not (depth % step or size % columns),
         ROWS=tiles.rows,
         COLUMNS=columns,
         DEPTH=step,
@@ -336,15 +405,16 @@ def sum_parts(parts: Tensor) -> Tensor:
     """Launch `sum_kernel` over a contiguous [P, n]."""
     count, width = parts.shape
     out = torch.empty(width, dtype=parts.dtype, device=parts.device)
+    columns = 16 if width < TILE else 128
     launch(
         sum_kernel,
-        (triton.cdiv(width, 16),),
+        (triton.cdiv(width, columns),),
         parts,
         parts,
         out,
         count,
         width,
-        ROWS=min(128, triton.next_power_of_2(count)),
-        COLUMNS=16,
+        ROWS=min(TILE // columns, triton.next_power_of_2(count)),
+        COLUMNS=columns,
     )
     return out
