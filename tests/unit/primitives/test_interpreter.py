@@ -12,7 +12,7 @@ from sharpwave.primitives import backend
 HERE = Path(__file__).parent
 PARTS = [
     "returns", "rows", "priorities", "llm", "log_probs", "packing", "episodes", "ahead",
-    "transformer", "world", "ppo_loss", "small_policy",
+    "transformer", "world", "ppo_loss", "small_policy", "small_ppo",
     "../learners/fused",
 ]  # fmt: skip
 
