@@ -51,6 +51,21 @@ def test_fifty_updates_are_those_of_the_definition(
     assert (fused.flat.data - plain.flat.data).norm() < 1e-3 * moved
 
 
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_a_rounded_gradient_is_near_the_definition(actions: str) -> None:
+    options: dict[str, Any] = {"matmul": "tf32", "hidden": (64, 64)}
+    plain, fused = (learner(k, actions, "cuda", **options) for k in (Definition, None))
+    made, rows = batch(plain, 0), torch.arange(90, device="cuda")
+    for one in (plain, fused):  # away from where ratios are all 1
+        one.flat.data.mul_(1.1)
+    expected, found = plain.differentiate(made, rows), fused.differentiate(made, rows)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=2e-2, atol=2e-2)
+    norm = plain.flat.grad.norm()
+    assert norm > 0
+    assert (fused.flat.grad - plain.flat.grad).norm() < 0.03 * norm
+
+
 @pytest.mark.parametrize("activation", ["tanh", "relu", "elu"])
 @pytest.mark.parametrize("graph", [False, True])
 def test_rollouts_are_those_of_the_definition(activation: str, graph: bool) -> None:

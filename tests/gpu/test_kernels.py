@@ -31,6 +31,7 @@ from tests.unit.primitives.test_priorities import *  # noqa: F403
 from tests.unit.primitives.test_returns_tensors import *  # noqa: F403
 from tests.unit.primitives.test_rows import *  # noqa: F403
 from tests.unit.primitives.test_small_policy import *  # noqa: F403
+from tests.unit.primitives.test_small_ppo import *  # noqa: F403
 from tests.unit.primitives.test_transformer import *  # noqa: F403
 
 Call = Callable[[], Any]

@@ -94,10 +94,7 @@ class PPOLearner(PolicyLearner):
 
     def step(self, batch: OnPolicyBatch, rows: Tensor | None) -> Tensor:
         """One gradient step on some rows of the batch; its metrics, which `measured` names."""
-        with self.precision():
-            loss, metrics = self.loss(batch.rows(rows))
-            self.flat.backward(loss)
-        config = self.config
+        config, metrics = self.config, self.differentiate(batch, rows)
         optimizer: Any = self.optimizers["policy"]
         if config.adapts_rate or config.target_kl is not None:
             kl = self.ranks.mean(metrics["approx_kl"].clone())
@@ -114,6 +111,13 @@ class PPOLearner(PolicyLearner):
         self.measured = (*metrics, "grad_norm")
         with torch.no_grad():
             return torch.stack((*metrics.values(), norm))
+
+    def differentiate(self, batch: OnPolicyBatch, rows: Tensor | None) -> Metrics:
+        """Set the gradient to that of the loss of some rows; what is logged of the loss."""
+        with self.precision():
+            loss, metrics = self.loss(batch.rows(rows))
+            self.flat.backward(loss)
+        return metrics
 
     def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Metrics]:
         """The loss of one minibatch, and what is logged of it: tensors of one number by name."""

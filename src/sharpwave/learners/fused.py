@@ -58,25 +58,63 @@ class FusedPolicyLearner(PolicyLearner):
             return found
         from sharpwave.primitives.ppo_loss.tensors import METRICS, ppo_loss
 
-        config = self.config
         params, values = self.policy.heads(batch.obs, masks=batch.masks)
         output, log_std = params if isinstance(params, tuple) else (params, None)
         loss, metrics = ppo_loss(
-            output.float(),
-            values.float(),
-            batch.actions,
-            old_log_probs=batch.log_probs,
-            old_values=batch.values,
-            advantages=batch.advantages,
-            returns=batch.returns,
-            clip=self.clip,
-            value_clip=self.value_clip if config.clips_values else None,
-            log_std=log_std,
-            vf_coef=config.vf_coef,
-            ent_coef=config.ent_coef,
-            normalize=config.normalize_advantages,
+            output.float(), values.float(), batch.actions, log_std=log_std, **self._terms(batch)
         )
         return loss, dict(zip(METRICS, metrics.unbind(), strict=True))
+
+    def differentiate(self, batch: OnPolicyBatch, rows: Tensor | None) -> Metrics:
+        """Set the gradient to that of the loss of some rows; what is logged of the loss."""
+        layers = None if rows is None else self._held_layers(batch)
+        if layers is None:
+            found: Metrics = super().differentiate(batch, rows)  # type: ignore[misc]
+            return found
+        from sharpwave.primitives.ppo_loss.tensors import METRICS
+        from sharpwave.primitives.small_ppo.tensors import gradient
+
+        metrics = gradient(
+            rows,
+            batch.obs,
+            batch.actions,
+            actor=layers[0],
+            critic=layers[1],
+            out=self.flat.grad,
+            log_std=self.policy.log_std,
+            activation=self.config.activation,
+            **self._terms(batch),
+        )
+        return dict(zip(METRICS, metrics.unbind(), strict=True))
+
+    def _held_layers(self, batch: OnPolicyBatch) -> Any:
+        """Layers of actor and critic, if a kernel holds their gradients; None otherwise."""
+        from sharpwave.primitives.small_ppo.tensors import are_held
+
+        is_rounded = self.device.type != "cuda" or self.config.matmul != "fp32"
+        is_plain = batch.masks is None and batch.weights is None and "loss" not in vars(self)
+        layers = self._small_layers(batch.obs) if is_rounded and is_plain else None
+        if layers is None or not all(map(are_held, layers)):
+            return None
+        log_std = self.policy.log_std
+        order = [*([] if log_std is None else [log_std]), *layers[0], *layers[1]]
+        ours = zip(self.policy.parameters(), order, strict=True)
+        return layers if all(one is other for one, other in ours) else None
+
+    def _terms(self, batch: OnPolicyBatch) -> dict[str, Any]:
+        """What the loss is made of beside the networks and what they are given."""
+        config = self.config
+        return {
+            "old_log_probs": batch.log_probs,
+            "old_values": batch.values,
+            "advantages": batch.advantages,
+            "returns": batch.returns,
+            "clip": self.clip,
+            "value_clip": self.value_clip if config.clips_values else None,
+            "vf_coef": config.vf_coef,
+            "ent_coef": config.ent_coef,
+            "normalize": config.normalize_advantages,
+        }
 
     def act(
         self, obs: Any, *, explore: bool, state: Any = None, starts: Any = None, masks: Any = None

@@ -19,6 +19,7 @@ from sharpwave.learners import choose
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.fused import why_not_fused
 from sharpwave.primitives.small_policy import tensors as small
+from sharpwave.primitives.small_ppo import tensors as small_ppo
 
 ROWS, OBS = 96, 5
 ACTIONS: dict[str, spaces.Space[Any]] = {
@@ -144,7 +145,7 @@ SMALL: dict[str, dict[str, Any]] = {
 def test_actions_and_values_are_those_of_the_definition(
     name: str, actions: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = counted(monkeypatch)
+    calls = counted(monkeypatch, small, "act", "value")
     plain, fused = (learner(k, actions, **SMALL[name]) for k in (PPOLearner, FusedPPOLearner))
     obs = torch.randn(70, OBS, generator=torch.Generator().manual_seed(1))
     for explore in (True, False, True):
@@ -158,7 +159,7 @@ def test_actions_and_values_are_those_of_the_definition(
     assert calls == (["act", "act", "value"] if is_small else [])
 
 
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def counted(monkeypatch: pytest.MonkeyPatch, module: Any, *names: str) -> list[str]:
     """The names of the functions that are called instead of networks."""
     calls: list[str] = []
 
@@ -166,13 +167,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         calls.append(name)
         return own(*args, **options)
 
-    for name in ("act", "value"):
-        monkeypatch.setattr(small, name, partial(call, name, getattr(small, name)))
+    for name in names:
+        monkeypatch.setattr(module, name, partial(call, name, getattr(module, name)))
     return calls
 
 
 def test_networks_that_are_changed_later_are_what_acts(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, fused = counted(monkeypatch), learner(FusedPPOLearner)
+    calls, fused = counted(monkeypatch, small, "act"), learner(FusedPPOLearner)
     obs = torch.ones(3, OBS)
     fused.act(obs, explore=True)
     assert calls == ["act"]
@@ -193,6 +194,45 @@ def test_copies_act_by_their_own_weights() -> None:
     assert torch.equal(copied.values(obs), before)
     copied.follow_weights(fused.weights())
     torch.testing.assert_close(copied.values(obs), fused.values(obs))
+
+
+HELD: dict[str, tuple[dict[str, Any], bool]] = {
+    "usual": ({}, True),
+    "uneven": ({"hidden": {"actor": (9, 20), "critic": (64, 3)}, "activation": "relu"}, True),
+    "deep": ({"hidden": (8, 8, 8)}, False),
+    "wide": ({"hidden": (65, 16)}, False),
+    "smooth": ({"activation": "silu"}, False),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_a_gradient_is_that_of_the_definition(
+    name: str, actions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, is_held = HELD[name]
+    calls = counted(monkeypatch, small_ppo, "gradient")
+    plain, fused = (learner(kind, actions, **options) for kind in (PPOLearner, FusedPPOLearner))
+    made, rows = batch(plain, 0), torch.randperm(ROWS)[:50]
+    for one in (plain, fused):  # away from where ratios are all 1
+        one.flat.data.mul_(1.1)
+    expected, found = plain.differentiate(made, rows), fused.differentiate(made, rows)
+    assert list(found) == list(expected)
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fused.flat.grad, plain.flat.grad, rtol=1e-4, atol=1e-5)
+    assert calls == ["gradient"] * is_held
+
+
+def test_no_kernel_stands_for_a_loss_that_was_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, fused = counted(monkeypatch, small_ppo, "gradient"), learner(FusedPPOLearner)
+    made, rows = batch(fused, 0), torch.arange(50)
+    fused.differentiate(made, rows)
+    assert calls == ["gradient"]
+    fused.loss = lambda _: (_nothing(fused), {})
+    fused.differentiate(made, rows)
+    assert calls == ["gradient"]
+    assert not fused.flat.grad.any()
 
 
 def test_masked_actions_are_those_of_the_definition() -> None:

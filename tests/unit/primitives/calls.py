@@ -20,6 +20,7 @@ from sharpwave.primitives.priorities.tensors import PrioritySums
 from sharpwave.primitives.returns import tensors as typed_returns
 from sharpwave.primitives.rows.tensors import RowTable
 from sharpwave.primitives.small_policy import tensors as small
+from sharpwave.primitives.small_ppo.tensors import gradient
 from sharpwave.primitives.transformer import tensors as transformer
 
 Call = Callable[[], Any]
@@ -32,6 +33,7 @@ NAMES = [
     "gated", "normed", "normed backward", "rotated",
     "store", "attend", "attend in parts", "sample tokens", "finite",
     "loss of logits", "loss of means", "act", "act exactly", "value",
+    "gradient of logits", "gradient of means",
     "mlp", "mlp that keeps inputs", "clip", "adam", "clipped adam",
 ]  # fmt: skip
 
@@ -62,7 +64,11 @@ def calls(device: str) -> dict[str, Call]:
     names = "values", "old_log_probs", "old_values", "advantages", "returns"
     rows: Any = dict(zip(names, steps[0], strict=False))
     rows["clip"] = rows["value_clip"] = torch.tensor(0.2, device=device)
+    kept = {name: column for name, column in rows.items() if name != "values"}
     layers = [torch.randn(*shape, device=device) for shape in ((64, 50), (64,), (7, 64), (7,))]
+    sizes = (64, 50), (64,), (64, 64), (64,), (7, 64), (7,)
+    three = [torch.randn(*size, device=device) for size in sizes]
+    place = torch.empty(2 * sum(layer.numel() for layer in three) + 7, device=device)
     seen, few = steps[0].t().contiguous(), uniforms[:7]
     return {
         "gae": lambda: returns.gae(*steps[:2], bootstrap=last, final_values=steps[2], **cut),
@@ -118,6 +124,19 @@ def calls(device: str) -> dict[str, Call]:
             seen, layers, layers, steps[1][:7].sigmoid().t().contiguous(), activation="elu"
         ),
         "value": lambda: small.value(seen, layers, exact=False, activation="relu"),
+        "gradient of means": lambda: gradient(
+            index % 300,
+            seen,
+            steps[1][:7].t(),
+            log_std=few,
+            actor=three,
+            critic=three,
+            out=place,
+            **kept,
+        ),
+        "gradient of logits": lambda: gradient(
+            index % 300, seen, last.long() % 7, actor=three, critic=three, out=place[:-7], **kept
+        ),
         "selected": lambda: log_probs.selected_log_probs(logits, index),
         "linear": lambda: log_probs.linear_log_probs(hidden, weight, index, slice_size=1),
         "selected entropy": lambda: log_probs.selected_log_probs(logits, index, entropy=True),

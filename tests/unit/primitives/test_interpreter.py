@@ -12,7 +12,7 @@ from sharpwave.primitives import backend
 UNIT = Path(__file__).parents[1]
 PARTS = [
     "returns", "rows", "priorities", "llm", "log_probs", "packing", "episodes", "ahead",
-    "transformer", "world", "finite", "ppo_loss", "small_policy", "mlp", "adam",
+    "transformer", "world", "finite", "ppo_loss", "small_policy", "small_ppo", "mlp", "adam",
 ]  # fmt: skip
 FILES = [
     *(f"primitives/test_{part}.py" for part in PARTS),

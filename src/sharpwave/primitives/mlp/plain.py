@@ -8,14 +8,17 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import elu, gelu, leaky_relu, silu
+from torch.nn.functional import elu, gelu, leaky_relu, selu, silu
+
+
+SELU_SCALE, SELU_SLOPE = 1.0507009873554804934, 1.6732632423543772848
 
 
 class Activation(NamedTuple):
     """An elementwise function between two linear layers.
 
     Attributes:
-        name: `tanh`, `relu`, `elu`, `leaky_relu`, `silu` or `gelu`.
+        name: `tanh`, `relu`, `elu`, `selu`, `leaky_relu`, `silu` or `gelu`.
         slope: The α of elu, which is positive, or the slope of leaky relu below 0.
     """
 
@@ -35,6 +38,7 @@ def function_of(activation: Activation) -> Callable[[Tensor], Tensor]:
         "tanh": torch.tanh,
         "relu": torch.relu,
         "elu": lambda x: elu(x, slope),
+        "selu": selu,
         "leaky_relu": lambda x: leaky_relu(x, slope),
         "silu": silu,
         "gelu": gelu,
@@ -51,6 +55,8 @@ def derivative(kept: Tensor, activation: Activation) -> Tensor:
         return (kept > 0).to(kept.dtype)
     if name == "elu":
         return torch.where(kept > 0, 1.0, kept + slope)
+    if name == "selu":
+        return torch.where(kept > 0, SELU_SCALE, kept + SELU_SCALE * SELU_SLOPE)
     if name == "leaky_relu":
         return torch.where(kept > 0, 1.0, slope)
     if name == "silu":

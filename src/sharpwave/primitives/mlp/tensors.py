@@ -26,6 +26,12 @@ if HAS_TRITON:
 __all__ = ["Activation", "activation_of", "mlp"]
 
 
+PLAIN: dict[type[nn.Module], str] = {
+    nn.Tanh: "tanh", nn.ReLU: "relu", nn.SELU: "selu", nn.SiLU: "silu",
+}  # fmt: skip
+"""Activations without a parameter."""
+
+
 def activation_of(module: nn.Module) -> Activation | None:
     """The activation that a module is, None for a module that is none of ours.
 
@@ -41,8 +47,7 @@ def activation_of(module: nn.Module) -> Activation | None:
         return Activation("leaky_relu", slope) if slope > 0 else None
     if isinstance(module, nn.GELU) and kind is nn.GELU:
         return Activation("gelu") if module.approximate == "none" else None
-    names: dict[type[nn.Module], str] = {nn.Tanh: "tanh", nn.ReLU: "relu", nn.SiLU: "silu"}
-    return Activation(names[kind]) if kind in names else None
+    return Activation(PLAIN[kind]) if kind in PLAIN else None
 
 
 def mlp(

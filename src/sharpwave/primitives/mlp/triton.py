@@ -43,8 +43,18 @@ TILES: dict[str, Tiles | None] = {"forward": None, "backward": None, "weight": N
 """Tiles of our own products: with what follows, and of gradients of weights; None is cuBLAS."""
 TRANSPOSES = True
 """Weights of float32 are transposed before products with gradients, as Hopper's units want them."""
-KINDS = {"none": 0, "tanh": 1, "relu": 2, "elu": 3, "leaky_relu": 4, "silu": 5, "gelu": 6}
-TANH, RELU, ELU, LEAKY, SILU, GELU = (tl.constexpr(kind) for kind in range(1, 7))
+KINDS = {
+    "none": 0,
+    "tanh": 1,
+    "relu": 2,
+    "elu": 3,
+    "leaky_relu": 4,
+    "silu": 5,
+    "gelu": 6,
+    "selu": 7,
+}
+TANH, RELU, ELU, LEAKY, SILU, GELU, SELU = (tl.constexpr(kind) for kind in range(1, 8))
+SELU_SCALE, SELU_SLOPE = (tl.constexpr(x) for x in (plain.SELU_SCALE, plain.SELU_SLOPE))
 
 
 @triton.jit
@@ -56,6 +66,8 @@ def activated(x, slope, KIND: tl.constexpr):
         return tl.where(x < 0, 0.0, x)
     elif KIND == ELU:
         return tl.where(x > 0, x, slope * (tl.exp(x) - 1))
+    elif KIND == SELU:
+        return SELU_SCALE * tl.where(x > 0, x, SELU_SLOPE * (tl.exp(x) - 1))
     elif KIND == LEAKY:
         return tl.where(x > 0, x, slope * x)
     elif KIND == SILU:
@@ -75,6 +87,8 @@ def derivative(kept, slope, KIND: tl.constexpr):
         return tl.where(kept > 0, 1.0, 0.0)
     elif KIND == ELU:
         return tl.where(kept > 0, 1.0, kept + slope)
+    elif KIND == SELU:
+        return tl.where(kept > 0, SELU_SCALE, kept + SELU_SCALE * SELU_SLOPE)
     elif KIND == LEAKY:
         return tl.where(kept > 0, 1.0, slope)
     elif KIND == SILU:

@@ -72,6 +72,71 @@ def value_errors(value, old_value, target, value_clip, CLIPS: tl.constexpr):
 
 
 @triton.jit
+def policy_rows(
+    output, log_std, actions, old_log_probs, advantages, std, mean, clip, row, inside, n_rows,
+    size, ent_coef, eps, constant, GAUSSIAN: tl.constexpr, NORMALIZES: tl.constexpr,
+):  # fmt: skip
+    """What rows [R] of the columns in memory give with the actor's output [R, C].
+
+    Returns:
+        The sums of policy loss, entropy, divergence and clipped rows; the gradients by output
+        [R, C] and by log_std [C], the latter without that of the entropy.
+    """
+    column = tl.arange(0, output.shape[1])
+    is_action = (column < size)[None, :]
+    here = inside[:, None] & is_action
+    if GAUSSIAN:
+        log_stds = tl.load(log_std + column, mask=column < size, other=0)
+        shrink = tl.exp(-log_stds)[None, :]
+        taken = tl.load(actions + row[:, None] * size + column[None, :], mask=here, other=0)
+        scaled = tl.where(here, (taken - output) * shrink, 0)
+        log_sum = tl.sum(log_stds, 0)
+        log_prob = -0.5 * tl.sum(scaled * scaled, 1) - (log_sum + size * constant)
+        entropy = tl.where(inside, log_sum + size * (0.5 + constant), 0)
+        of_log_prob = scaled * shrink
+    else:
+        chosen = tl.load(actions + row, mask=inside, other=0).to(tl.int32)
+        log_prob, entropy, of_log_prob, of_entropy = categorical(output, chosen, is_action)
+
+    advantage = tl.load(advantages + row, mask=inside, other=0)
+    if NORMALIZES:
+        advantage = (advantage - tl.load(mean)) / (tl.load(std) + eps)
+    limit = tl.load(clip)
+    log_ratio = log_prob - tl.load(old_log_probs + row, mask=inside, other=0)
+    log_ratio = tl.where(inside, log_ratio, 0)
+    loss, slope = surrogate(log_ratio, advantage, limit)
+    loss, slope = tl.where(inside, loss, 0), tl.where(inside, slope, 0) / n_rows
+    of_output = slope[:, None] * of_log_prob
+    if GAUSSIAN:
+        of_std = tl.sum(tl.where(here, slope[:, None] * (scaled * scaled - 1), 0), 0)
+    else:
+        of_output -= (ent_coef / n_rows) * of_entropy
+        of_std = tl.zeros([output.shape[1]], tl.float32)
+    of_output = tl.where(here, of_output, 0)
+
+    divergence = excess(log_ratio)
+    clipped = tl.where(tl.abs(divergence + log_ratio) > limit, 1.0, 0.0)
+    entropy = tl.sum(tl.where(inside, entropy, 0), 0)
+    total, distance = tl.sum(loss, 0), tl.sum(divergence, 0)
+    return total, entropy, distance, tl.sum(clipped, 0), of_output, of_std
+
+
+@triton.jit
+def value_rows(
+    value, old_values, returns, value_clip, row, inside, n_rows, vf_coef, CLIPS: tl.constexpr
+):
+    """The sum of half the squared errors of rows [R], and their gradient [R]."""
+    target = tl.load(returns + row, mask=inside, other=0)
+    if CLIPS:
+        old_value = tl.load(old_values + row, mask=inside, other=0)
+        square, slope = value_errors(value, old_value, target, tl.load(value_clip), True)
+    else:
+        square, slope = value_errors(value, 0, target, 0, False)
+    total = 0.5 * tl.sum(tl.where(inside, square, 0), 0)
+    return total, tl.where(inside, (0.5 * vf_coef / n_rows) * slope, 0)
+
+
+@triton.jit
 def loss_kernel(
     output, log_std, values, actions, old_log_probs, old_values, advantages, returns,
     std, mean, clip, value_clip, of_output, of_values, parts,
@@ -83,53 +148,33 @@ def loss_kernel(
     part = tl.program_id(0)
     row = part * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
-    inside, is_action = row < n_rows, (column < size)[None, :]
-    at, here = row[:, None] * size + column[None, :], inside[:, None] & is_action
+    inside = row < n_rows
+    at, here = row[:, None] * size + column[None, :], inside[:, None] & (column < size)[None, :]
     given = tl.load(output + at, mask=here, other=0)
-    if GAUSSIAN:
-        log_stds = tl.load(log_std + column, mask=column < size, other=0)
-        shrink = tl.exp(-log_stds)[None, :]
-        scaled = (tl.load(actions + at, mask=here, other=0) - given) * shrink
-        log_sum = tl.sum(log_stds, 0)
-        log_prob = -0.5 * tl.sum(scaled * scaled, 1) - (log_sum + size * constant)
-        entropy = tl.where(inside, log_sum + size * (0.5 + constant), 0)
-        of_log_prob = scaled * shrink
-    else:
-        chosen = tl.load(actions + row, mask=inside, other=0).to(tl.int32)
-        log_prob, entropy, of_log_prob, of_entropy = categorical(given, chosen, is_action)
-
-    advantage = tl.load(advantages + row, mask=inside, other=0)
-    if NORMALIZES:
-        advantage = (advantage - tl.load(mean)) / (tl.load(std) + eps)
-    limit = tl.load(clip)
-    log_ratio = log_prob - tl.load(old_log_probs + row, mask=inside, other=0)
-    log_ratio = tl.where(inside, log_ratio, 0)
-    loss, slope = surrogate(log_ratio, advantage, limit)
-    loss, slope = tl.where(inside, loss, 0), tl.where(inside, slope, 0) / n_rows
-    of_rows = slope[:, None] * of_log_prob
-    if not GAUSSIAN:
-        of_rows -= (ent_coef / n_rows) * of_entropy
+    loss, entropy, divergence, clipped, of_rows, of_std = policy_rows(
+        given, log_std, actions, old_log_probs, advantages, std, mean, clip, row, inside, n_rows,
+        size, ent_coef, eps, constant, GAUSSIAN, NORMALIZES,
+    )  # fmt: skip
     tl.store(of_output + at, of_rows, mask=here)
-
     value = tl.load(values + row, mask=inside, other=0)
-    target = tl.load(returns + row, mask=inside, other=0)
-    if CLIPS:
-        old_value = tl.load(old_values + row, mask=inside, other=0)
-        square, error = value_errors(value, old_value, target, tl.load(value_clip), True)
-    else:
-        square, error = value_errors(value, 0, target, 0, False)
-    tl.store(of_values + row, (0.5 * vf_coef / n_rows) * error, mask=inside)
-
-    divergence = excess(log_ratio)
-    clipped = tl.where(tl.abs(divergence + log_ratio) > limit, 1.0, 0.0)
-    tl.store(parts + part, tl.sum(loss, 0))
-    tl.store(parts + n_parts + part, 0.5 * tl.sum(square, 0))
-    tl.store(parts + 2 * n_parts + part, tl.sum(tl.where(inside, entropy, 0), 0))
-    tl.store(parts + 3 * n_parts + part, tl.sum(divergence, 0))
-    tl.store(parts + 4 * n_parts + part, tl.sum(clipped, 0))
+    square, error = value_rows(
+        value, old_values, returns, value_clip, row, inside, n_rows, vf_coef, CLIPS
+    )
+    tl.store(of_values + row, error, mask=inside)
+    tl.store(parts + part, loss)
+    tl.store(parts + n_parts + part, square)
+    tl.store(parts + 2 * n_parts + part, entropy)
+    tl.store(parts + 3 * n_parts + part, divergence)
+    tl.store(parts + 4 * n_parts + part, clipped)
     if GAUSSIAN:
-        of_std = tl.sum(tl.where(here, slope[:, None] * (scaled * scaled - 1), 0), 0)
         tl.store(parts + (SUMS + column) * n_parts + part, of_std, mask=column < size)
+
+
+@triton.jit
+def total_loss(totals, entry, n_rows, vf_coef, ent_coef):
+    """The loss, from the sums over rows."""
+    weights = tl.where(entry == 0, 1.0, tl.where(entry == 1, vf_coef, -ent_coef))
+    return tl.sum(tl.where(entry < 3, weights * totals, 0), 0) / n_rows
 
 
 @triton.jit
@@ -147,8 +192,7 @@ def sum_kernel(
         at = entry[:, None] * n_parts + part[None, :]
         added += tl.load(parts + at, mask=inside, other=0)
     totals = tl.sum(added, 1)
-    weights = tl.where(entry == 0, 1.0, tl.where(entry == 1, vf_coef, -ent_coef))
-    total = tl.sum(tl.where(entry < 3, weights * totals, 0), 0) / n_rows
+    total = total_loss(totals, entry, n_rows, vf_coef, ent_coef)
     tl.store(metrics + entry, totals / n_rows, mask=entry < SUMS)
     tl.store(metrics + SUMS, total)
     tl.store(loss, total)

@@ -13,7 +13,8 @@ from torch import Tensor
 from sharpwave.primitives.launching import launch
 from sharpwave.primitives.ppo_loss.plain import LOG_SQRT_2PI
 
-ROWS = 32
+WIDE = 64
+"""Units of a layer, beyond which a program takes more rows."""
 NARROWEST = 16
 """Rows and columns of the smallest matrix product."""
 
@@ -140,8 +141,12 @@ def padded(layers: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple(max(NARROWEST, triton.next_power_of_2(width)) for width in widths(layers))
 
 
-def _options(activation: str, exact: bool) -> dict[str, Any]:
-    return {"KIND": activation, "PRECISION": "ieee" if exact else "tf32", "ROWS": ROWS}
+def _options(activation: str, exact: bool, *networks: Sequence[Tensor]) -> dict[str, Any]:
+    """What kernels for some networks are compiled for."""
+    is_wide = max(width for layers in networks for width in widths(layers)) > WIDE
+    # Wide weights stay in shared memory only for products of 64 rows.
+    shape = {"ROWS": 64, "num_warps": 8} if is_wide else {"ROWS": 32, "num_warps": 4}
+    return {"KIND": activation, "PRECISION": "ieee" if exact else "tf32", **shape}
 
 
 def _plain(layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -162,9 +167,10 @@ def act(
     actions = torch.empty_like(noise) if log_std is not None else noise.new_empty(n, dtype=int)
     log_probs, values = noise.new_empty(n), noise.new_empty(n)
     stds = noise if log_std is None else log_std.detach()
+    options = _options(activation, exact, actor, critic)
     launch(
         act_kernel,
-        (-(-n // ROWS), 2),
+        (-(-n // options["ROWS"]), 2),
         noise,
         *(actions, log_probs, values, obs.contiguous(), noise, stds),
         *(_plain(actor), _plain(critic), n, size * LOG_SQRT_2PI),
@@ -173,7 +179,7 @@ def act(
         CRITIC=widths(critic),
         CRITIC_PADDED=padded(critic),
         GAUSSIAN=log_std is not None,
-        **_options(activation, exact),
+        **options,
     )
     return actions, log_probs, values
 
@@ -182,13 +188,14 @@ def value(obs: Tensor, critic: Sequence[Tensor], activation: str, exact: bool) -
     """Values [N] of observations."""
     n = len(obs)
     values = obs.new_empty(n)
+    options = _options(activation, exact, critic)
     launch(
         value_kernel,
-        (-(-n // ROWS),),
+        (-(-n // options["ROWS"]),),
         obs,
         *(values, obs.contiguous(), _plain(critic), n),
         CRITIC=widths(critic),
         CRITIC_PADDED=padded(critic),
-        **_options(activation, exact),
+        **options,
     )
     return values
