@@ -163,7 +163,11 @@ Ref as_array(PyObject* object, const char* name, bool in_place) {
   if (PyArray_Check(object)) return Ref::borrow(object);
   if (is_torch(object)) {
     static PyObject *detach = interned("detach"), *to_numpy = interned("numpy");
-    const Ref detached = Ref::take(PyObject_CallMethodNoArgs(object, detach));
+    static PyObject* has_gradient = interned("requires_grad");
+    const Ref is_needed = Ref::take(PyObject_GetAttr(object, has_gradient));
+    const Ref detached = is_needed.get() == Py_False
+                             ? Ref::borrow(object)
+                             : Ref::take(PyObject_CallMethodNoArgs(object, detach));
     PyObject* viewed = PyObject_CallMethodNoArgs(detached.get(), to_numpy);  // the quicker way
     if (viewed != nullptr) return Ref(viewed);
     PyErr_Clear();

@@ -78,6 +78,26 @@ PyObject* norm_silu_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs)
   });
 }
 
+// x [..., n], scale [n], grad [..., n] -> of_x
+PyObject* norm_silu_rows(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  return guard([&] {
+    check_nargs("norm_silu_rows", nargs, 3);
+    const Floats x(args[0], "x"), scale(args[1], "scale"), grad(args[2], "grad");
+    check_dims(x, "x", 1);
+    const std::size_t n = last_dim(x);
+    check_size(scale, "scale", n);
+    check_size(grad, "grad", x.size());
+    ArrayOut<float> of_x = same_shape(x);
+    {
+      const MaybeReleaseGil release(work_ns(2 * x.size()));
+      std::vector<float> of_scale(n);
+      world().norm_silu_backward(x.data(), scale.data(), grad.data(), x.size() / n, n, of_x.data(),
+                                 of_scale.data());
+    }
+    return of_x.finish(x.torch());
+  });
+}
+
 // gates [blocks, rows, 3 n] and before [rows, blocks * n]
 struct Gates {
   Floats gates, before;
@@ -245,6 +265,7 @@ PyObject* two_hot_loss_backward(PyObject*, PyObject* const* args, Py_ssize_t nar
 PyMethodDef functions[] = {
     fast_function("norm_silu", norm_silu),
     fast_function("norm_silu_backward", norm_silu_backward),
+    fast_function("norm_silu_rows", norm_silu_rows),
     fast_function("remember", remember),
     fast_function("remember_backward", remember_backward),
     fast_function("draw_classes", draw_classes),

@@ -22,7 +22,9 @@ void bind_episode_rows(PyObject* module);
 void bind_episodes(PyObject* module);
 void bind_stats(PyObject* module);
 void bind_vector_env(PyObject* module);
+void bind_world_layers(PyObject* module);
 void bind_world_model(PyObject* module);
+void bind_world_steps(PyObject* module);
 
 using FastFunction = PyObject* (*)(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 

@@ -37,6 +37,8 @@ NB_MODULE(_native, module) {
   sharpwave::bind::bind_shared(module.ptr());
   sharpwave::bind::bind_stats(module.ptr());
   sharpwave::bind::bind_vector_env(module.ptr());
+  sharpwave::bind::bind_world_layers(module.ptr());
   sharpwave::bind::bind_world_model(module.ptr());
+  sharpwave::bind::bind_world_steps(module.ptr());
   sharpwave::bind::bind_collector(module.ptr());
 }

@@ -245,7 +245,8 @@ void product_into(std::size_t m, std::size_t n, std::size_t n_k, const MatrixVie
 inline std::size_t whole_panels(std::size_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
 
 void product(const Product& p, float* panel) {
-  if (whole_panels(p.n) * p.m <= whole_panels(p.m) * p.n) {
+  // Turned round, every tile is scattered into C: that must save more than a little.
+  if (8 * whole_panels(p.n) * p.m <= 9 * whole_panels(p.m) * p.n) {
     product_into(p.m, p.n, p.k, p.a, p.b, p.c, p.c_row, 1, p.add, panel);
   } else {  // few columns would leave most of a panel empty: C' = B' A'
     product_into(p.n, p.m, p.k, {p.b.data, p.b.column, p.b.row}, {p.a.data, p.a.column, p.a.row},

@@ -292,7 +292,8 @@ class DreamerV3Learner(TorchLearner):
         actor_loss = -(weights * bonus).mean()
 
         # The critic regresses on the returns, and stays near its target network.
-        errors = self._value_errors(value_logits[:-1], returns, slow[:-1])
+        targets = torch.cat((returns, values[-1:]))  # the last one has no weight
+        errors = self._value_errors(value_logits, targets, slow)[:-1]
         critic_loss = (weights * errors).mean()
 
         # On replay it learns with a gradient into the model, which bootstraps from imagination.
@@ -320,15 +321,15 @@ class DreamerV3Learner(TorchLearner):
             n, imagine = len(latent.deter), world.rssm.imaginer()
             noise = world.rssm.noise((horizon, n), self.generator)
             of_actions = self.actor.noise((horizon + 1, n), self.generator)
-            states, actions = [latent], []
+            states, actions = [], []
             for t in range(horizon + 1):
-                actions.append(self.actor.act(latent.features, noise=of_actions[t]))
+                states.append(latent.features)
+                actions.append(self.actor.act(states[-1], noise=of_actions[t]))
                 if t < horizon:
                     latent = imagine(latent, actions[-1], noise[t])
-                    states.append(latent)
-            every = nn.Latent(*(torch.stack(parts) for parts in zip(*states, strict=True)))
-            rewards, continues = world.rewards(every), world.continues(every)
-        return every.features, torch.stack(actions), rewards, continues
+            features = torch.stack(states)
+            rewards, continues = world.rewards_at(features), world.continues_at(features)
+        return features, torch.stack(actions), rewards, continues
 
     def _scale(self, returns: Tensor) -> Tensor:
         """The range of returns, at least 1, after it has followed those of this batch."""
@@ -354,7 +355,7 @@ class DreamerV3Learner(TorchLearner):
             returns = losses.lambda_returns(
                 rewards, bootstrap, discounts, bootstrap[-1], lam=self.config.lam, cuts=is_last
             )
-        errors = self._value_errors(logits[:-1], returns, slow[:-1])
+        errors = self._value_errors(logits, torch.cat((returns, bootstrap[-1:])), slow)[:-1]
         loss: Tensor = ((1.0 - is_last[:-1]) * errors).mean()
         return loss
 

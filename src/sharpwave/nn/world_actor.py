@@ -98,7 +98,8 @@ class WorldActor(nn.Module):
         noise = torch.empty((*shape, self.size), device=self.head.output.weight.device)
         if not self.is_discrete:
             return noise.normal_(generator=generator)
-        return -torch.log(-torch.log(noise.uniform_(1e-6, 1.0 - 1e-6, generator=generator)))
+        noise.uniform_(1e-6, 1.0 - 1e-6, generator=generator)
+        return noise.log_().neg_().log_().neg_()
 
     def log_prob_and_entropy(self, features: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities [...] of actions [..., size], and entropies [...]."""

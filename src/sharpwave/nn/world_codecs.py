@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, interpolate, max_pool2d, one_hot, silu
+from torch.nn.functional import cross_entropy, one_hot
 
 from sharpwave.losses.world_model import symexp, symlog
+from sharpwave.nn.world_images import norm_silu, pooled, upsampled
 from sharpwave.nn.world_layers import BlockLinear, Conv, Head, Layer, RMSNorm, TruncatedLinear
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Encoder(nn.Module):
             images = torch.cat([obs[name] for name in self._images], -1)
             x = images.flatten(0, -4).movedim(-1, 1).float() / 255.0 - 0.5
             for conv, norm in zip(self.convs, self.norms, strict=True):
-                x = silu(norm(max_pool2d(conv(x), 2)))
+                x = norm_silu(norm, pooled(conv(x)))
             parts.append(x.flatten(1).unflatten(0, images.shape[:-3]))
         return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
 
@@ -209,11 +210,11 @@ class Decoder(nn.Module):
         x = self.of_deter(deter).unflatten(-1, (channels // self._blocks, height, width))
         x = x.transpose(0, 1).flatten(1, 2)
         x = x + self.of_stoch(latents.stoch.flatten(0, -3).flatten(1)).unflatten(-1, self._least)
-        x = silu(self.first_norm(x))
+        x = norm_silu(self.first_norm, x)
         for i, conv in enumerate(self.convs):
-            x = conv(interpolate(x, scale_factor=2, mode="nearest"))
+            x = upsampled(conv, x)
             if i < len(self.norms):
-                x = silu(self.norms[i](x))
+                x = norm_silu(self.norms[i], x)
         decoded: Tensor = x.sigmoid().movedim(1, -1).unflatten(0, shape)
         return decoded
 

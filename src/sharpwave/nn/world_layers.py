@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sharpwave.layouts.init import truncated_normal
-from sharpwave.primitives.world.tensors import norm_silu
+from sharpwave.primitives.world.tensors import has_native_layers, head, layer, linear
 
 __all__ = ["BlockLinear", "Conv", "Head", "Layer", "RMSNorm", "TruncatedLinear"]
 
@@ -54,6 +54,10 @@ class TruncatedLinear(nn.Linear):
             self.weight.copy_(torch.from_numpy(weight))
             self.bias.zero_()
 
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., outputs]."""
+        return linear(x, self.weight, self.bias)
+
 
 class BlockLinear(nn.Module):
     """A linear layer whose outputs see one block of the inputs each.
@@ -96,7 +100,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., outputs]."""
-        return norm_silu(self.linear(x), self.norm.scale)
+        return layer(x, self.linear.weight, self.linear.bias, self.norm.scale)
 
 
 class Head(nn.Module):
@@ -127,8 +131,22 @@ class Head(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., outputs]."""
+        is_native = not torch.is_grad_enabled() and has_native_layers(x, self.output.weight)
+        if is_native and (weights := self.weights()) is not None:
+            return head(weights, x)
         y: Tensor = self.output(self.hidden(x))
         return y
+
+    def weights(self) -> tuple[Tensor, ...] | None:
+        """Weight, bias and scale of each layer; None where one was replaced."""
+        output, found = self.output, []
+        if type(output) is not TruncatedLinear or type(self.hidden) is not nn.Sequential:
+            return None
+        for one in self.hidden:
+            if type(one) is not Layer:
+                return None
+            found += [one.linear.weight, one.linear.bias, one.norm.scale]
+        return (*found, output.weight, output.bias)
 
 
 class Conv(nn.Conv2d):

@@ -238,7 +238,7 @@ class RSSM(nn.Module):
         like = self.block_norm.scale
         uniform = torch.empty((*shape, *self.shape), device=like.device)
         uniform.uniform_(1e-6, 1.0 - 1e-6, generator=generator)
-        return -torch.log(-torch.log(uniform))
+        return uniform.log_().neg_().log_().neg_()
 
 
 class WorldModel(nn.Module):
@@ -365,11 +365,19 @@ class WorldModel(nn.Module):
 
     def rewards(self, latents: Latent) -> Tensor:
         """Rewards [...] that are expected to arrive with some states."""
-        return two_hot_mean(self.reward_head(latents.features).float(), self.bins)
+        return self.rewards_at(latents.features)
+
+    def rewards_at(self, features: Tensor) -> Tensor:
+        """Rewards [...] that are expected at features [..., n_features]."""
+        return two_hot_mean(self.reward_head(features).float(), self.bins)
 
     def continues(self, latents: Latent) -> Tensor:
         """Discounts [...] of what follows some states: 0 where an episode terminates there."""
-        continues: Tensor = self.end_head(latents.features).squeeze(-1).float().sigmoid()
+        return self.continues_at(latents.features)
+
+    def continues_at(self, features: Tensor) -> Tensor:
+        """Discounts [...] of what follows features [..., n_features]."""
+        continues: Tensor = self.end_head(features).squeeze(-1).float().sigmoid()
         return continues
 
     def loss(self, batch: Mapping[str, Any], observed: Observed | None = None) -> dict[str, Tensor]:

@@ -17,12 +17,11 @@ from torch.nn.functional import linear
 from sharpwave.primitives.world.plain import blocks, rows
 from sharpwave.primitives.world.tensors import (
     draw_classes,
-    draw_classes_backward,
+    has_native_layers,
+    imagined_step,
     norm_silu,
     norm_silu_backward,
-    norm_silu_rows,
-    remember,
-    remember_backward,
+    row_functions,
 )
 
 if TYPE_CHECKING:
@@ -65,17 +64,17 @@ class _Saved(NamedTuple):
 
 
 def _remembered(
-    w: _Cell, before: Tensor, classes: Tensor, action: Tensor
+    of: Any, w: _Cell, before: Tensor, classes: Tensor, action: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Intermediate results of a step; the last one is its deterministic state."""
     n = len(w.own)
     of_deter = linear(before, w.deter, w.deter_bias)
     of_stoch = linear(classes, w.stoch, w.stoch_bias)
-    hidden = norm_silu(of_deter, w.deter_scale), norm_silu(of_stoch, w.stoch_scale)
+    hidden = of.norm_silu(of_deter, w.deter_scale), of.norm_silu(of_stoch, w.stoch_scale)
     mixed = torch.addmm(action, torch.cat(hidden, -1), w.shared)
     mixed += rows(torch.bmm(blocks(before, n), w.own))
-    gates = torch.baddbmm(w.gates_bias, blocks(norm_silu(mixed, w.scale), n), w.gates)
-    return of_deter, of_stoch, mixed, gates, remember(gates, before)
+    gates = torch.baddbmm(w.gates_bias, blocks(of.norm_silu(mixed, w.scale), n), w.gates)
+    return of_deter, of_stoch, mixed, gates, of.remember(gates, before)
 
 
 class _Scan(torch.autograd.Function):
@@ -94,13 +93,16 @@ class _Scan(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         w, (deter, classes) = _Cell(*weights[:-2]), weights[-2:]
         steps, deters, stochs, logits = [], [], [], []
+        of = row_functions(deter, tokens, noise)
+        noise = noise.contiguous()
         for t in range(len(tokens)):
             before, seen = deter * going[t], classes * going[t]
-            of_deter, of_stoch, mixed, gates, deter = _remembered(w, before, seen, actions[t])
+            of_deter, of_stoch, mixed, gates, deter = _remembered(of, w, before, seen, actions[t])
             posterior = torch.addmm(tokens[t], deter, w.posterior.t())
-            hidden = norm_silu(posterior, w.posterior_scale)
+            hidden = of.norm_silu(posterior, w.posterior_scale)
             logits.append(linear(hidden, w.logits, w.logits_bias))
-            classes = draw_classes(logits[-1].unflatten(-1, shape), noise[t], share).flatten(-2)
+            drawn = of.draw_classes(logits[-1].unflatten(-1, shape), noise[t], share)
+            classes = drawn.flatten(-2)
             steps.append(_Saved(before, seen, of_deter, of_stoch, mixed, gates, deter, posterior))
             deters.append(deter)
             stochs.append(classes)
@@ -119,20 +121,22 @@ class _Scan(torch.autograd.Function):
         own, gates_weight, shared = w.own.mT, w.gates.mT, w.shared.t()
         to_deter = to_classes = torch.zeros((), device=logits.device, dtype=logits.dtype)
         steps: list[_Grads] = []
+        of = row_functions(logits)
+        to_hidden = [part.contiguous() for part in shared.chunk(2, -1)]
         for t in reversed(range(len(logits))):
             of_class = (of_stochs[t] + to_classes).unflatten(-1, shape)
-            drawn = draw_classes_backward(logits[t].unflatten(-1, shape), of_class, share)
+            drawn = of.draw_classes_backward(logits[t].unflatten(-1, shape), of_class, share)
             of_logit = of_logits[t] + drawn.flatten(-2)
             hidden = of_logit @ w.logits
-            posterior = norm_silu_rows(saved.posterior[t], w.posterior_scale, hidden)
+            posterior = of.norm_silu_rows(saved.posterior[t], w.posterior_scale, hidden)
             of_deter = torch.addmm(of_deters[t] + to_deter, posterior, w.posterior)
-            gates, before = remember_backward(saved.gates[t], saved.before[t], of_deter)
+            gates, before = of.remember_backward(saved.gates[t], saved.before[t], of_deter)
             x = rows(torch.bmm(gates, gates_weight))
-            mixed = norm_silu_rows(saved.mixed[t], w.scale, x)
+            mixed = of.norm_silu_rows(saved.mixed[t], w.scale, x)
             before += rows(torch.bmm(blocks(mixed, n), own))
-            d_hidden, s_hidden = (part.contiguous() for part in (mixed @ shared).chunk(2, -1))
-            d_linear = norm_silu_rows(saved.of_deter[t], w.deter_scale, d_hidden)
-            s_linear = norm_silu_rows(saved.of_stoch[t], w.stoch_scale, s_hidden)
+            d_hidden, s_hidden = (mixed @ part for part in to_hidden)
+            d_linear = of.norm_silu_rows(saved.of_deter[t], w.deter_scale, d_hidden)
+            s_linear = of.norm_silu_rows(saved.of_stoch[t], w.stoch_scale, s_hidden)
             to_deter = torch.addmm(before, d_linear, w.deter) * going[t]
             to_classes = (s_linear @ w.stoch) * going[t]
             linears = of_logit, posterior, gates, mixed, d_linear, s_linear
@@ -268,11 +272,26 @@ class Imaginer:
     def __init__(self, rssm: RSSM) -> None:
         self._rssm = rssm
         self._cell, self._of_action, _ = _cell(rssm)
+        like, action = self._cell.deter, rssm.of_action
+        self._native: tuple[Any, ...] | None = None
+        if has_native_layers(like, like):
+            native = (
+                *self._cell[:6],
+                *(action.linear.weight, action.linear.bias, action.norm.scale),
+                *(self._cell.shared, self._of_action, rssm.block_layer.bias),
+                *self._cell[7:11],
+                *(rssm.prior_head.weights() or ()),
+            )
+            self._native = tuple(weight.detach().numpy() for weight in native)
 
     def __call__(self, deter: Tensor, classes: Tensor, action: Tensor, noise: Tensor) -> Any:
         """Deterministic state [B, D] and drawn latents [B, L * C] after an action in a state."""
         rssm = self._rssm
+        if self._native is not None:
+            state, of = (deter, classes), {"blocks": rssm.blocks, "share": rssm.share}
+            return imagined_step(self._native, state, action, noise, **of)
         action = _actions(rssm, action, self._of_action)
-        deter = _remembered(self._cell, deter, classes, action)[-1]
+        of = row_functions(deter, action)
+        deter = _remembered(of, self._cell, deter, classes, action)[-1]
         logits = rssm.prior_head(deter).unflatten(-1, rssm.shape)
         return deter, draw_classes(logits, noise, rssm.share).flatten(-2)

@@ -54,7 +54,8 @@ def test_normalized_rows_and_their_gradients(shape: tuple[int, ...]) -> None:
     ):
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, **close)
-    torch.testing.assert_close(world.norm_silu_rows(x, scale, grad), expected[0], **close)
+    of = world.row_functions(x)
+    torch.testing.assert_close(of.norm_silu_rows(x, scale, grad), expected[0], **close)
 
 
 @pytest.mark.parametrize("sizes", [(8, 5, 16), (4, 3, 5), (1, 2, 1), (2, 40, 33)])
@@ -62,9 +63,10 @@ def test_what_is_remembered_and_its_gradients(sizes: tuple[int, int, int]) -> No
     blocks, rows, n = sizes
     gates, before = normal(blocks, rows, 3 * n), normal(rows, blocks * n, seed=1)
     grad = normal(rows, blocks * n, seed=2)
-    torch.testing.assert_close(world.remember(gates, before), plain.remember(gates, before))
+    of = world.row_functions(gates)
+    torch.testing.assert_close(of.remember(gates, before), plain.remember(gates, before))
     expected = gradients(plain.remember, gates, before, grad=grad)
-    for found in (world.remember_backward, plain.remember_backward):
+    for found in (of.remember_backward, plain.remember_backward):
         for one, other in zip(found(gates, before, grad), expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
@@ -81,7 +83,7 @@ def test_draws_and_their_straight_gradients(shape: tuple[int, ...], share: float
         return (1.0 - share) * logits.softmax(-1) + share / shape[-1]
 
     (expected,) = gradients(probabilities, logits, grad=grad)
-    for found in (world.draw_classes_backward, plain.draw_classes_backward):
+    for found in (world.row_functions(logits).draw_classes_backward, plain.draw_classes_backward):
         torch.testing.assert_close(found(logits, grad, share), expected, rtol=1e-4, atol=1e-5)
 
 

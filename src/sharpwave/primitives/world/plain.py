@@ -29,6 +29,11 @@ def norm_silu_backward(x: Tensor, scale: Tensor, grad: Tensor) -> tuple[Tensor, 
     return of_x.to(x.dtype), (grad * y).flatten(0, -2).sum(0)
 
 
+def norm_silu_rows(x: Tensor, scale: Tensor, grad: Tensor) -> Tensor:
+    """The gradient of `norm_silu` by x alone."""
+    return norm_silu_backward(x, scale, grad)[0]
+
+
 def remember(gates: Tensor, before: Tensor) -> Tensor:
     """Output [B, K n] of the recurrent unit, from gates [K, B, 3 n] and its state before."""
     reset, candidate, update = _wide(gates).chunk(3, -1)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear as torch_linear
 
 from sharpwave import _native
 from sharpwave.primitives.backend import HAS_TRITON, uses_triton
@@ -22,12 +23,14 @@ if HAS_TRITON:
 
 __all__ = [
     "draw_classes",
-    "draw_classes_backward",
+    "has_native_layers",
+    "head",
+    "imagined_step",
+    "layer",
+    "linear",
     "norm_silu",
     "norm_silu_backward",
-    "norm_silu_rows",
-    "remember",
-    "remember_backward",
+    "row_functions",
     "two_hot_loss",
     "two_hot_mean",
 ]
@@ -41,6 +44,117 @@ def _module(like: Tensor, *others: Tensor) -> Any:
         one.dtype == torch.float32 and one.numel() for one in (like, *others)
     )
     return _native if of_native else plain
+
+
+MOST_INPUTS = 512
+"""Inputs of a layer up to which native products gain: panels of more leave the first cache."""
+
+
+def has_native_layers(x: Tensor, weight: Tensor) -> bool:
+    """Return whether native code computes a layer [n, k], as it does where torch has one thread."""
+    return (
+        not torch.compiler.is_compiling()
+        and _module(x, weight) is _native
+        and weight.shape[1] <= MOST_INPUTS
+        and torch.get_num_threads() == 1
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer, x Wᵀ + b; with gradients.
+
+    Args:
+        x: [..., k].
+        weight: [n, k].
+        bias: [n], or without gradients of its own [..., n].
+    """
+    if not has_native_layers(x, weight):
+        return torch_linear(x, weight, bias) if bias.dim() == 1 else x @ weight.t() + bias
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+    y: Tensor = _native.linear(x, weight, bias)
+    return y
+
+
+def layer(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
+    """`norm_silu` of `linear`; with gradients.
+
+    Args:
+        x: [..., k].
+        weight: [n, k].
+        bias: [n].
+        scale: [n].
+    """
+    if not has_native_layers(x, weight):
+        return norm_silu(torch_linear(x, weight, bias), scale)
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        return _Layer.apply(x, weight, bias, scale)  # type: ignore[no-any-return, no-untyped-call]
+    y: Tensor = _native.layer(x, weight, bias, scale)[1]
+    return y
+
+
+def head(weights: tuple[Tensor, ...], x: Tensor) -> Tensor:
+    """Some `layer`s and a `linear`, without gradients; only where there are native layers.
+
+    Args:
+        weights: Weight, bias and scale of each layer, and weight and bias of the last one.
+        x: [..., k].
+    """
+    y: Tensor = _native.head(weights, x)
+    return y
+
+
+def imagined_step(
+    weights: tuple[Any, ...], state: tuple[Tensor, Tensor], action: Tensor, noise: Tensor, **of: Any
+) -> tuple[Tensor, Tensor]:
+    """A step of imagination, without gradients; only where there are native layers.
+
+    Args:
+        weights: Of the layers of the deterministic state, of the latents and of the action, as
+            those of `head` have them; of what they are mixed by, [2 h, D], [h, D] and [D]; of the
+            blocks, [K, D / K, D / K]; the scale [D]; of the gates, [K, D / K, 3 D / K] and
+            [K, 3 D / K]; and those of the head of the prior.
+        state: [B, D] deterministic, and [B, L * C] drawn.
+        action: [B, n].
+        noise: [B, L, C] of the draws.
+        of: `blocks` K and `share` of the uniform distribution.
+
+    Returns:
+        The state after it.
+    """
+    found: tuple[Tensor, Tensor] = _native.imagined_step(
+        weights, *state, action, noise, of["blocks"], of["share"]
+    )
+    return found
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        y: Tensor = _native.linear(x, weight, bias)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        return _native.linear_backward(x, weight, grad, ctx.needs_input_grad[0])
+
+
+class _Layer(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
+        z, y = _native.layer(x, weight, bias, scale)
+        ctx.save_for_backward(x, weight, scale, z)
+        return y  # type: ignore[no-any-return]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, scale, z = ctx.saved_tensors
+        return _native.layer_backward(x, weight, scale, z, grad, ctx.needs_input_grad[0])
 
 
 def norm_silu(x: Tensor, scale: Tensor) -> Tensor:
@@ -67,19 +181,18 @@ def _norm_silu(x: Tensor, scale: Tensor) -> Tensor:
     return y
 
 
+def row_functions(like: Tensor, *others: Tensor) -> Any:
+    """The functions of `plain`, chosen once for many calls; without gradients of their own.
+
+    All that they are given must be contiguous, and of the kind of these tensors.
+    """
+    return _module(like, *others)
+
+
 def norm_silu_backward(x: Tensor, scale: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of `norm_silu` by x and by the scale, from that of its result; all contiguous."""
     found: tuple[Tensor, Tensor] = _module(x, scale, grad).norm_silu_backward(x, scale, grad)
     return found
-
-
-def norm_silu_rows(x: Tensor, scale: Tensor, grad: Tensor) -> Tensor:
-    """The gradient of `norm_silu` by x alone."""
-    module = _module(x, scale, grad)
-    if module is not _native and module is not plain:
-        return jit.norm_silu_rows(x, scale, grad)
-    of_x: Tensor = module.norm_silu_backward(x, scale, grad)[0]
-    return of_x
 
 
 class _NormSiLU(torch.autograd.Function):
@@ -96,27 +209,6 @@ class _NormSiLU(torch.autograd.Function):
         return norm_silu_backward(x, scale, grad.contiguous())
 
 
-def remember(gates: Tensor, before: Tensor) -> Tensor:
-    """Output of a block-wise recurrent unit; without gradients of its own.
-
-    u tanh(σ(r) c) + (1 − u) before, with u = σ(z − 1).
-
-    Args:
-        gates: [K, B, 3 n], of each block r, c and z; contiguous.
-        before: [B, K n], contiguous.
-    """
-    after: Tensor = _module(gates, before).remember(gates, before)
-    return after
-
-
-def remember_backward(gates: Tensor, before: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of `remember` by gates and by what was before, from that of its result."""
-    found: tuple[Tensor, Tensor] = _module(gates, before, grad).remember_backward(
-        gates, before, grad
-    )
-    return found
-
-
 def draw_classes(logits: Tensor, noise: Tensor, share: float) -> Tensor:
     """One-hot draws, the largest of log((1 − share) softmax(logits) + share / C) + noise.
 
@@ -127,12 +219,6 @@ def draw_classes(logits: Tensor, noise: Tensor, share: float) -> Tensor:
     """
     drawn: Tensor = _module(logits, noise).draw_classes(logits, noise, share)
     return drawn
-
-
-def draw_classes_backward(logits: Tensor, grad: Tensor, share: float) -> Tensor:
-    """The gradient of these probabilities by logits, in the place of that of the draws."""
-    found: Tensor = _module(logits, grad).draw_classes_backward(logits, grad, share)
-    return found
 
 
 def two_hot_mean(logits: Tensor, bins: Tensor) -> Tensor:
