@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 from torch import Tensor
@@ -236,7 +237,7 @@ PPO = {
 
 def config(form: int, **changes: Any) -> dict[str, Any]:
     """A configuration as Isaac Lab writes it, in the form of a version of rsl_rl."""
-    runner = {
+    runner: dict[str, Any] = {
         "class_name": "OnPolicyRunner",
         "seed": 1,
         "device": "cpu",
@@ -282,6 +283,14 @@ def config(form: int, **changes: Any) -> dict[str, Any]:
     algorithm = changes.pop("algorithm", {})
     runner["algorithm"] |= algorithm
     return {**runner, **changes}
+
+
+def events_of(folder: Any) -> Any:
+    """The scalars that TensorBoard reads in a folder."""
+    name = "tensorboard.backend.event_processing.event_accumulator"
+    events = pytest.importorskip(name).EventAccumulator(str(folder))
+    events.Reload()
+    return events
 
 
 def env_for(form: int, num_envs: int = 32, seed: int = 0) -> LabWrapper:
