@@ -106,7 +106,12 @@ def add_config_options(
             "metavar": _metavar(annotations[field.name]),
         }
         summary = f"{' '.join(texts[field.name].split())}{_default(field)}".replace("%", "%%")
-        if annotations[field.name] is not bool:
+        for name, (said, _) in config.converted.items():
+            if said == field.name:
+                help_text = f"The same as {flags[0]}, in another unit."
+                hidden = {"dest": name, "default": argparse.SUPPRESS, "metavar": "X"}
+                group.add_argument(_flag(name), help=help_text, **hidden)
+        if bool not in members_of(annotations[field.name]):
             group.add_argument(*flags, help=summary, **options)
             continue
         group.add_argument(*flags, nargs="?", const="true", help=summary, **options)
@@ -128,7 +133,8 @@ def config_options(parsed: argparse.Namespace, config: type[Config]) -> dict[str
         ValueError: A text cannot be such a value.
     """
     given = vars(parsed)
-    return config.parse({name: given[name] for name in config.annotations() if name in given})
+    names = [*config.annotations(), *config.converted]
+    return config.parse({name: given[name] for name in names if name in given})
 
 
 def _with_dashes(argument: str) -> str:
@@ -145,10 +151,12 @@ def _flag(name: str) -> str:
 def _metavar(annotation: Any) -> str:
     members = members_of(annotation)
     choices = [str(choice) for member in members for choice in _choices(member)]
+    if bool in members:
+        choices = ["true", "false", *choices]
+    elif float in members and choices:
+        choices = ["X", *choices]
     if choices:
         return "|".join(choices + (["none"] if type(None) in members else []))
-    if annotation is bool:
-        return "true|false"
     if get_origin(annotation) is tuple:
         return "N,N"
     return "N" if int in members else "TEXT" if str in members else "X"

@@ -103,6 +103,8 @@ def test_the_help_of_an_algorithm_tells_what_its_options_mean() -> None:
     assert "--clip-eps X, --clip-range X" in answer
     assert "Discount factor γ of future rewards. (default: 0.99)" in " ".join(answer.split())
     assert "--recurrent lstm|gru|none" in answer
+    assert "--learning-rate X|adaptive" in answer
+    assert "--normalize-obs [true|false|policy]" in answer
 
 
 def run_python(*arguments: str) -> str:

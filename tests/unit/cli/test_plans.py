@@ -49,6 +49,11 @@ def test_a_file_wins_over_the_preset_and_options_over_both(tmp_path: Path) -> No
         (["--target-kl", "none"], "target_kl", None),
         (["--recurrent", "gru"], "recurrent", "gru"),
         (["--log-std-init", "-2"], "log_std_init", -2.0),
+        (["--init-noise-std", "1"], "log_std_init", 0.0),
+        (["--value-loss-coef", "1.5"], "vf_coef", 3.0),
+        (["--learning-rate", "adaptive"], "learning_rate", "adaptive"),
+        (["--normalize-obs", "policy"], "normalize_obs", "policy"),
+        (["--obs-groups", '{"policy": ["a"]}'], "obs_groups", {"policy": ("a",), "critic": ("a",)}),
     ],
 )
 def test_every_option_of_the_algorithm_is_an_option(

@@ -106,6 +106,23 @@ class TestPurity:
         assert all(value.ndim == 0 for value in metrics.values())
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"learning_rate": "adaptive"},
+        {"normalize_obs": "policy"},
+        {"noise_std_type": "scalar", "clip_actions": 0.5},
+    ],
+    ids=str,
+)
+def test_options_of_robots_wait_for_no_number(options: dict[str, Any]) -> None:
+    algo = make(sw.PPO, ENVS["continuous"], n_minibatches=4, **options)
+    batch = collected(algo)
+    algo.update(batch)
+    with NoNumbers():  # type: ignore[no-untyped-call]
+        algo.update(batch)
+
+
 class NoNumbers(TorchDispatchMode):
     """Forbids what makes a Python number of a tensor, which waits for a GPU."""
 
