@@ -208,10 +208,11 @@ def learner_for(
 
 def _made(
     kinds: tuple[type, ...], settings: Settings, sets: Mapping[str, Any], own: dict[str, Any]
-) -> Any:
+) -> type[RobotLearner]:
     name = "And".join(kind.__name__ for kind in kinds)
     described = {"settings": settings, "sets": sets, "__module__": __name__}
-    return type(name, kinds, {**described, **own})
+    made: type[RobotLearner] = type(name, kinds, {**described, **own})
+    return made
 
 
 def _curiosity(
@@ -221,7 +222,7 @@ def _curiosity(
         given.pop(name, None)
     check_entries(given, RND, "rnd_cfg")
     given = {"predictor_hidden_dims": (-1,), "target_hidden_dims": (-1,), **given}
-    size = sum(space[group].shape[0] for group in groups)  # type: ignore[index]
+    size = spaces.flatdim(spaces.Dict([(group, space[group]) for group in groups]))
     step_dt = getattr(getattr(env, "unwrapped", env), "step_dt", None)
     if step_dt is None:
         raise ValueError("env.unwrapped must have step_dt, seconds of a step, for rnd_cfg.weight")

@@ -51,7 +51,7 @@ class Groups(Features):
     def __init__(self, space: spaces.Dict, names: Sequence[str], *, normalizes: bool) -> None:
         super().__init__()
         self.names = list(names)
-        self.size = sum(int(space[name].shape[0]) for name in names)
+        self.size = spaces.flatdim(spaces.Dict([(name, space[name]) for name in names]))
         self.norm = RobotNorm(self.size) if normalizes else None
 
     def joined(self, obs: Any) -> Tensor:

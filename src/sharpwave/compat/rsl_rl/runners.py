@@ -65,13 +65,12 @@ class OnPolicyRunner:
         if settings.algorithm["rnd_cfg"] is not None:
             wanted = (*wanted, "rnd_state")
         sets = observation_sets(self._robots, settings.obs_groups, wanted)
-        n_rows = settings.n_steps * self._robots.num_envs
         self.agent = PPO(
             self._robots,
             device=str(device),
             seed=settings.seed,
             learner=learner_for(settings, sets, env, self._robots.single_observation_space),
-            **settings.ppo_options(n_rows),
+            **settings.ppo_options(),
         )
         self.alg = Algorithm(self.agent, settings)
         self.current_learning_iteration = 0
@@ -106,12 +105,15 @@ class OnPolicyRunner:
         collector.load_state_dict(collector.state_dict(), in_flight=False)
         self._robots.told.clear()
         self.train_mode()
-        self.logger.begin()
+        first, leads = self.current_learning_iteration, agent.ranks.leads
+        if leads:  # of several processes
+            self.logger.begin()
         steps = num_learning_iterations * agent.config.n_steps * agent.config.n_envs
         agent.train(steps, callbacks=_Iterations(self, num_learning_iterations))
-        if self.log_dir is not None:
+        self.current_learning_iteration = first + num_learning_iterations - 1
+        if self.log_dir is not None and leads:
             self.save(self._path(self.current_learning_iteration))
-        self.logger.end()
+            self.logger.end()
 
     def _path(self, iteration: int) -> str:
         return str(Path(self.log_dir or ".") / f"model_{iteration}.pt")

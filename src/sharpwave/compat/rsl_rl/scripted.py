@@ -21,13 +21,13 @@ class Normalizer(nn.Module):
 
     def __init__(self, norm: RobotNorm) -> None:
         super().__init__()
-        self.register_buffer("mean", norm.mean)
-        self.register_buffer("var", norm.var)
+        self.mean = nn.Buffer(norm.mean)
+        self.var = nn.Buffer(norm.var)
         self.eps = EPS
 
     def forward(self, x: Tensor) -> Tensor:
         """Observations [..., size], normalized."""
-        return (x - self.mean.float()) / (self.var.sqrt() + self.eps).float()  # type: ignore[operator]
+        return (x - self.mean.float()) / (self.var.sqrt() + self.eps).float()
 
 
 def normalizer_of(features: Groups) -> nn.Module:
@@ -64,7 +64,7 @@ class Plain(nn.Module):
     def reset(self) -> None:
         """Nothing to forget."""
 
-    @torch.jit.ignore
+    @torch.jit.ignore  # type: ignore[untyped-decorator]
     def get_dummy_inputs(self) -> tuple[Tensor]:
         """Observations of the right shape."""
         return (torch.zeros(1, self.input_size),)
@@ -78,7 +78,7 @@ class Remembering(nn.Module):
         self.normalizer = copy.deepcopy(normalizer_of(networks.features))
         self.rnn = copy.deepcopy(networks.actor_rnn)
         self.actor = nn.Sequential(*copy.deepcopy(list(networks.actor)))
-        self.register_buffer("hidden_state", torch.zeros(1, 1, self.rnn.hidden_size))
+        self.hidden_state = nn.Buffer(torch.zeros(1, 1, self.rnn.hidden_size))
 
     def forward(self, x: Tensor) -> Tensor:
         """Actions [1, n] for observations [1, d]."""
@@ -96,7 +96,7 @@ class RememberingLSTM(Remembering):
 
     def __init__(self, networks: RobotPolicy) -> None:
         super().__init__(networks)
-        self.register_buffer("cell_state", torch.zeros_like(self.hidden_state))
+        self.cell_state = nn.Buffer(torch.zeros_like(self.hidden_state))
 
     def forward(self, x: Tensor) -> Tensor:
         """Actions [1, n] for observations [1, d]."""

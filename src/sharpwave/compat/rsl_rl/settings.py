@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -173,12 +172,8 @@ class Settings:
         changed = {name: x for name, x in usual.items() if name not in given}
         return replace(self, form=2, algorithm={**self.algorithm, **changed})
 
-    def ppo_options(self, n_rows: int) -> dict[str, Any]:
-        """Options of `sharpwave.PPO` that say the same of the algorithm.
-
-        Args:
-            n_rows: Number of steps of a rollout, over all environments.
-        """
+    def ppo_options(self) -> dict[str, Any]:
+        """Options of `sharpwave.PPO` that say the same of the algorithm."""
         given = self.algorithm
         shared = {
             "n_steps": self.n_steps,
@@ -188,11 +183,11 @@ class Settings:
             "compile": self.compiles,
         }
         if self.is_distillation:
-            length = given["gradient_length"]
-            norm = given["max_grad_norm"]
+            n_minibatches = max(1, round(self.n_steps / given["gradient_length"]))
+            length, norm = self.n_steps / n_minibatches, given["max_grad_norm"]
             return {
                 **shared,
-                "batch_size": min(n_rows, length * (n_rows // self.n_steps)),
+                "n_minibatches": n_minibatches,
                 "learning_rate": given["learning_rate"],
                 # rsl_rl adds up the losses of so many steps, whose mean is minimized here.
                 "max_grad_norm": 1e30 if norm is None else norm / length,
@@ -202,7 +197,7 @@ class Settings:
         adaptive = {"learning_rate": f"adaptive({rate!r})", "desired_kl": given["desired_kl"]}
         return {
             **shared,
-            "batch_size": math.ceil(n_rows / given["num_mini_batches"]),
+            "n_minibatches": given["num_mini_batches"],
             "normalize_advantages": given["normalize_advantage_per_mini_batch"],
             "clip_eps": given["clip_param"],
             "clip_vloss": given["use_clipped_value_loss"],

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu, gelu, leaky_relu, selu, silu
 
-
 SELU_SCALE, SELU_SLOPE = 1.0507009873554804934, 1.6732632423543772848
 
 

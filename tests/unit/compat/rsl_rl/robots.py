@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 from torch import Tensor
@@ -32,16 +33,17 @@ class Simulator:
     An episode ends after `STEPS` steps, or where a point gets too far away.
     """
 
-    def __init__(self, num_envs: int, seed: int = 0) -> None:
+    def __init__(self, num_envs: int, seed: int = 0, device: str = "cpu") -> None:
         self.num_envs = num_envs
-        self.device = "cpu"
+        self.device = device
         self.max_episode_length = STEPS
-        self.generator = torch.Generator().manual_seed(seed)
-        self.episode_length_buf = torch.zeros(num_envs, dtype=torch.long)
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.episode_length_buf = torch.zeros(num_envs, dtype=torch.long, device=device)
         self.place = self.first()
 
     def first(self) -> Tensor:
-        return torch.rand(self.num_envs, 2, generator=self.generator) - 0.5
+        draws = torch.rand(self.num_envs, 2, generator=self.generator, device=self.device)
+        return draws - 0.5
 
     def move(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rewards, and where episodes failed or ran out of time; these begin anew."""
@@ -64,8 +66,15 @@ class Simulator:
 class LabEnv(Simulator):
     """An environment of Isaac Lab with managers."""
 
-    def __init__(self, num_envs: int, seed: int = 0, *, is_finite_horizon: bool = False) -> None:
-        super().__init__(num_envs, seed)
+    def __init__(
+        self,
+        num_envs: int,
+        seed: int = 0,
+        device: str = "cpu",
+        *,
+        is_finite_horizon: bool = False,
+    ) -> None:
+        super().__init__(num_envs, seed, device)
         self.cfg = SimpleNamespace(is_finite_horizon=is_finite_horizon, seed=seed)
         self.step_dt = 0.02
         self.action_manager = SimpleNamespace(total_action_dim=2)
@@ -236,7 +245,7 @@ PPO = {
 
 def config(form: int, **changes: Any) -> dict[str, Any]:
     """A configuration as Isaac Lab writes it, in the form of a version of rsl_rl."""
-    runner = {
+    runner: dict[str, Any] = {
         "class_name": "OnPolicyRunner",
         "seed": 1,
         "device": "cpu",
@@ -284,6 +293,14 @@ def config(form: int, **changes: Any) -> dict[str, Any]:
     return {**runner, **changes}
 
 
-def env_for(form: int, num_envs: int = 32, seed: int = 0) -> LabWrapper:
+def events_of(folder: Any) -> Any:
+    """The scalars that TensorBoard reads in a folder."""
+    name = "tensorboard.backend.event_processing.event_accumulator"
+    events = pytest.importorskip(name).EventAccumulator(str(folder))
+    events.Reload()
+    return events
+
+
+def env_for(form: int, num_envs: int = 32, seed: int = 0, device: str = "cpu") -> LabWrapper:
     """The wrapper that goes with such a configuration."""
-    return (OldLabWrapper if form == 2 else LabWrapper)(LabEnv(num_envs, seed))
+    return (OldLabWrapper if form == 2 else LabWrapper)(LabEnv(num_envs, seed, device))

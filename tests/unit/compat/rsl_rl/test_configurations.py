@@ -16,7 +16,7 @@ from tests.unit.compat.rsl_rl.robots import config, env_for
 def test_all_forms_say_the_same(form: int) -> None:
     agent = OnPolicyRunner(env_for(form), config(form)).agent
     options = agent.config
-    assert (options.n_steps, options.n_epochs, options.batch_size) == (8, 5, 64)
+    assert (options.n_steps, options.n_epochs, options.minibatch) == (8, 5, 64)
     assert (options.gamma, options.gae_lambda, options.clip_eps) == (0.9, 0.95, 0.2)
     assert (options.vf_coef, options.ent_coef, options.max_grad_norm) == (2.0, 0.0, 1.0)
     assert (options.clip_vloss, options.anneal_lr, options.seed) == (True, False, 1)
@@ -38,7 +38,7 @@ def test_what_is_not_given_is_as_in_that_version(form: int) -> None:
     given["algorithm"] = {"class_name": "PPO"}
     options = OnPolicyRunner(env_for(form), given).agent.config
     wanted = {2: (1, 256, 0.998, 0.0, "0.001"), 3: (5, 64, 0.99, 0.01, "adaptive")}[form]
-    found = options.n_epochs, options.batch_size, options.gamma, options.ent_coef
+    found = options.n_epochs, options.minibatch, options.gamma, options.ent_coef
     assert (*found, str(options.learning_rate)) == wanted
 
 

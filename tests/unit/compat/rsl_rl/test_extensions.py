@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from sharpwave.compat.rsl_rl.runners import DistillationRunner, OnPolicyRunner
-from tests.unit.compat.rsl_rl.robots import LabEnv, LabWrapper, config, env_for, named
+from tests.unit.compat.rsl_rl.robots import (
+    LabEnv,
+    LabWrapper,
+    config,
+    env_for,
+    events_of,
+    named,
+)
 
 RND = {
     "weight": 50.0,
@@ -33,8 +40,6 @@ def curious(form: int = 5, **changes: Any) -> dict[str, Any]:
 
 
 def test_intrinsic_rewards(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     runner = OnPolicyRunner(env_for(5), curious(), str(tmp_path))
     learner: Any = runner.agent.learner
     assert [x.out_features for x in learner.predictor[::2]] == [2, 8, 2]
@@ -42,8 +47,7 @@ def test_intrinsic_rewards(tmp_path: Path) -> None:
     runner.learn(6)
     assert float(learner.curiosity_weight) == pytest.approx(50.0 * 0.02)  # of a step of 0.02 s
     assert learner.seen == 6 * 8
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
+    events = events_of(tmp_path)
     scalars = {name: events.Scalars(name)[-1].value for name in events.Tags()["scalars"]}
     extrinsic, intrinsic = (scalars[f"Rnd/mean_{x}trinsic_reward"] for x in ("ex", "in"))
     assert extrinsic < 0 < intrinsic
@@ -222,7 +226,8 @@ def test_a_student_learns_from_what_reinforcement_trained(tmp_path: Path, form: 
     wanted, found = expert.get_inference_policy()(obs), runner.get_inference_policy()(obs)
     assert (found - wanted).square().mean() < 0.15 * wanted.var()
     assert not hasattr(runner.alg.policy, "critic")
-    assert runner.alg.policy.student[0].in_features == 2
+    policy: Any = runner.alg.policy
+    assert policy.student[0].in_features == 2
 
     again = DistillationRunner(env_for(form), student(form))
     again.load(tmp_path / "logs" / "model_59.pt")
@@ -245,5 +250,6 @@ def test_rewards_play_no_part_in_a_distillation(tmp_path: Path) -> None:
         runner = DistillationRunner(LabWrapper(kind(16)), student(5))
         runner.load(tmp_path / "expert.pt")
         runner.learn(2)
-        weights.append(runner.alg.policy.student[0].weight.detach().clone())
+        policy: Any = runner.alg.policy
+        weights.append(policy.student[0].weight.detach().clone())
     assert torch.equal(*weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.unit.compat.rsl_rl.robots import (
     PlaygroundWrapper,
     config,
     env_for,
+    events_of,
 )
 
 UNTRAINED = -STEPS / 6
@@ -35,25 +37,19 @@ def playground_config() -> dict[str, Any]:
     return {**given, "runner_class_name": "OnPolicyRunner", "checkpoint": -1, "resume_path": None}
 
 
-def maniskill_config() -> dict[str, Any]:
-    return config(5, obs_groups={})
-
-
-CASES = {
-    **{
-        f"lab {form}": (lambda form=form: env_for(form, 64), lambda form=form: config(form))
-        for form in (2, 3, 4, 5)
-    },
-    "playground": (lambda: PlaygroundWrapper(64), playground_config),
-    "maniskill": (lambda: ManiSkillVectorEnv(64), maniskill_config),
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    **{f"lab {form}": (partial(env_for, form), config(form)) for form in (2, 3, 4, 5)},
+    "playground": (PlaygroundWrapper, playground_config()),
+    "maniskill": (ManiSkillVectorEnv, config(5, obs_groups={})),
 }
+"""The wrapper of N environments, and a configuration that goes with it."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_points_are_pushed_to_the_best_return(case: str) -> None:
-    make_env, make_config = CASES[case]
-    runner = OnPolicyRunner(make_env(), make_config())
+    make_env, given = CASES[case]
+    runner = OnPolicyRunner(make_env(64), given)
     runner.learn(60)
     returns = runner.agent.episodes.returns
     assert len(returns) == 100
@@ -130,12 +126,9 @@ def test_the_state_of_repositories_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [2, 5])
 def test_numbers_have_the_names_of_rsl_rl(tmp_path: Path, form: int) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     runner = OnPolicyRunner(env_for(form), config(form), str(tmp_path))
     runner.learn(6)
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
+    events = events_of(tmp_path)
     names = {
         "Loss/value_function",
         "Loss/surrogate",
@@ -211,8 +204,13 @@ def test_episodes_begin_at_any_length() -> None:
     env = env_for(3, 500)
     runner = OnPolicyRunner(env, config(3))
     seen: list[Any] = []
-    step = env.step
-    env.step = lambda actions: (seen.append(env.episode_length_buf.clone()), step(actions))[1]  # type: ignore[method-assign]
+    move = env.unwrapped.move
+
+    def watched(actions: Any) -> Any:
+        seen.append(env.episode_length_buf.clone())
+        return move(actions)
+
+    env.unwrapped.move = watched  # type: ignore[method-assign]
     runner.learn(1, init_at_random_ep_len=True)
     assert seen[0].min() == 0
     assert seen[0].max() == STEPS - 1
