@@ -11,8 +11,16 @@ from typing import Any
 
 import yaml
 
+from sharpwave.config.off_policy import MEMORY
 from sharpwave.core.optional import require
-from sharpwave.storage.checkpoints import read_header
+from sharpwave.learners.actor import OF_THIS_MACHINE
+from sharpwave.loops.offline_data import MINARI
+from sharpwave.storage.checkpoints import (
+    read_checkpoint,
+    read_header,
+    remove_checkpoint,
+    write_checkpoint,
+)
 from sharpwave.storage.files import write_json
 
 __all__ = ["fetched", "push_to_hub"]
@@ -21,6 +29,11 @@ CHECKPOINT = "agent.safetensors"
 CONFIG = "config.json"
 FORMAT = "sharpwave agent"
 """The "format" in `config.json` by which a repository is recognized."""
+
+BUFFERS = (None, MEMORY, "device")
+"""Storages of replay that every machine has."""
+ELSEWHERE = ("folder", "run", "shards", "foreign")
+"""Kinds of replay whose steps are not in the checkpoint."""
 
 CARD = """\
 # {title}
@@ -56,6 +69,9 @@ def push_to_hub(  # noqa: D417 - a method
 ) -> str:
     """Publish the agent on the Hugging Face Hub: a checkpoint, its options and a model card.
 
+    Others see all options, with the id and the arguments of the environment. What is of this
+    machine alone is left out: addresses, files of certificates, folders of replay and of datasets.
+
     Args:
         repo_id: `USER/NAME` of the repository, which is made if there is none.
         evaluation: An `EvaluationResult`, such as `agent.evaluate()`, for the card; None for a
@@ -74,8 +90,7 @@ def push_to_hub(  # noqa: D417 - a method
     hub = require("huggingface_hub", extra="hub")
     api = hub.HfApi(token=token)
     with tempfile.TemporaryDirectory() as folder:
-        self.save(Path(folder, CHECKPOINT))
-        header = read_header(Path(folder, CHECKPOINT))
+        header = _saved(self, Path(folder, CHECKPOINT))
         facts = {"format": FORMAT, "algorithm": self.name, "config": header["config"]}
         write_json(Path(folder, CONFIG), facts)
         # The repository comes last of what can fail here, so that none is left empty.
@@ -92,6 +107,37 @@ def push_to_hub(  # noqa: D417 - a method
             delete_patterns="*.safetensors",  # parts of what was there before
         )
     return str(commit.commit_url)
+
+
+def _saved(agent: Any, path: Path) -> dict[str, Any]:
+    """Write a checkpoint for others, and return its header."""
+    agent.save(path)
+    header = read_header(path)
+    published = _published(header, type(agent).Config().to_dict())
+    if published != header or getattr(agent.loop, "store", None) is not None:
+        _, state = read_checkpoint(path)
+        stored = state["learner"].get("buffer")
+        if stored is not None and stored["kind"] in ELSEWHERE:
+            state["learner"]["buffer"] = None
+        remove_checkpoint(path)
+        write_checkpoint(path, published, state)
+    return published
+
+
+def _published(header: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """The header of a checkpoint without what is of this machine alone."""
+    config = dict(header["config"])
+    local = {name for name in OF_THIS_MACHINE if name in config}
+    if config.get("buffer") not in BUFFERS:
+        local.add("buffer")
+    config |= {name: defaults[name] for name in local}
+    published = {**header, "config": config}
+    if not str(header.get("dataset") or MINARI).startswith(MINARI):
+        published["dataset"] = None
+    model = header.get("model")
+    if model and Path(str(model.get("config", {}).get("_name_or_path", ""))).is_absolute():
+        published["model"] = {**model, "config": {**model["config"], "_name_or_path": ""}}
+    return published
 
 
 def fetched(repo_id: str, revision: str | None, token: str | None) -> Path:

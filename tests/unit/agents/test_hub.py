@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import sharpwave as sw
+from sharpwave.agents import hub as hub_of_agents
 from tests.hub import TOKEN, Hub, hub
 
 PUSH = """
@@ -95,6 +96,42 @@ def test_an_agent_comes_back_as_it_went(server: Hub, tmp_path: Path) -> None:
     assert 'sw.PPO.from_hub("me/cartpole")' in text
     assert "n_steps: 16" in text
     assert "model-index" not in server.files("me/cartpole", "later")["README.md"].decode()
+
+
+LOCAL = """
+import sharpwave as sw
+options = {"n_envs": 2, "learning_starts": 10, "batch_size": 8, "hidden": 8, "seed": 0}
+agent = sw.DQN("CartPole-v1", buffer="here/secret", env_kwargs={"render_mode": None}, **options)
+agent.train(64)
+agent.push_to_hub("me/replay")
+agent.close()
+again = sw.DQN.from_hub("me/replay")
+assert (again.timesteps, again.config.buffer) == (64, "memory")
+again.train(128)
+"""
+
+
+@pytest.mark.long
+def test_folders_of_this_machine_are_not_published(server: Hub, tmp_path: Path) -> None:
+    run(LOCAL, server, tmp_path / "home")
+    files = server.files("me/replay")
+    assert sorted(files) == ["README.md", "agent.safetensors", "config.json"]
+    assert not [name for name, content in files.items() if b"secret" in content]
+    assert json.loads(files["config.json"])["config"]["batch_size"] == 8
+
+
+def test_addresses_datasets_and_paths_of_models_are_left_out() -> None:
+    defaults = sw.IMPALAConfig().to_dict()
+    local = {"worker_addresses": ["a:1"], "tls": ["key.pem"], "address": "auto", "gamma": 0.9}
+    header = {"algorithm": "impala", "config": {**defaults, **local}, "dataset": "/home/me/data"}
+    header["model"] = {"config": {"_name_or_path": "/home/me/model", "n_layer": 2}}
+    found = hub_of_agents._published(header, defaults)
+    assert found["config"] == {**defaults, "gamma": 0.9}
+    assert found["dataset"] is None
+    assert found["model"] == {"config": {"_name_or_path": "", "n_layer": 2}}
+    public = {"dataset": "minari:a/b-v0", "model": {"config": {"_name_or_path": "org/model"}}}
+    header = {"algorithm": "impala", "config": defaults, **public}
+    assert hub_of_agents._published(header, defaults) == header
 
 
 @pytest.mark.long
