@@ -24,6 +24,8 @@ RENAMED = {"stats_window_size": "_stats_window_size"}
 READ_APART = ("policy_kwargs", "device", "_init_setup_model", "tensorboard_log")
 NOISE = ("_mu", "_sigma", "_theta", "_dt")
 OWN_OPTIMIZERS = ("Adam", "RMSprop", "RMSpropTFLike")
+SOFT = ("sac", "tqc", "crossq")
+"""Algorithms whose actors have means and deviations apart."""
 KEPT = ("log_std_init", "ortho_init", "n_critics", "n_quantiles")
 """Entries of `policy_kwargs` that JSON holds, of those that this library knows."""
 
@@ -160,12 +162,12 @@ class Settings:
             return {"net_arch": widths} | (
                 {} if name == "dqn" else {"n_quantiles": own or self._quantiles(outputs)}
             )
-        body = "actor.latent_pi" if name in ("sac", "tqc") else "actor.mu"
+        body = "actor.latent_pi" if name in SOFT else "actor.mu"
         actor = self._widths(body)
         *critic, outputs = self._widths("critic.qf0")
-        heads = {n for n in self.weights if re.fullmatch(r"critic\.qf\d+\.0\.weight", n)}
+        heads = {found[1] for n in self.weights if (found := re.match(r"critic\.(qf\d+)\.", n))}
         sizes = {
-            "net_arch": {"pi": actor if name in ("sac", "tqc") else actor[:-1], "qf": critic},
+            "net_arch": {"pi": actor if name in SOFT else actor[:-1], "qf": critic},
             "n_critics": len(heads),
         }
         return sizes | ({"n_quantiles": outputs} if name == "tqc" else {})

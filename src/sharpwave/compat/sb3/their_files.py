@@ -1,7 +1,8 @@
 """Models that Stable-Baselines3 saved, read without running a pickle.
 
 Of the zip these are looked at: the JSON `data`, whose `:serialized:` entries are left alone, and
-the tensors of `policy.pth` and `pytorch_variables.pth`, by a reader that knows tensors alone.
+the tensors of `policy.pth`, `pytorch_variables.pth` and of the optimizers, by a reader that knows
+tensors and numbers alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import torch
 
 from sharpwave.compat.sb3.environments import NoEnvironments
 from sharpwave.compat.sb3.files import MODEL_SUFFIX, existing
-from sharpwave.compat.sb3.off_policy import DDPG, DQN, QRDQN, SAC, TD3, TQC
+from sharpwave.compat.sb3.moments import OPTIMIZERS, load_optimizers
+from sharpwave.compat.sb3.off_policy import DDPG, DQN, QRDQN, SAC, TD3, TQC, CrossQ
 from sharpwave.compat.sb3.on_policy import A2C, PPO, MaskablePPO, RecurrentPPO
 from sharpwave.compat.sb3.refusals import PAGE, check_names
 from sharpwave.compat.sb3.settings import Settings, module_of
@@ -41,7 +43,7 @@ def from_sb3(
 ) -> Any:
     """A model of this package with the weights and settings of one that SB3 saved.
 
-    Optimizers begin anew, and the replay buffer is empty, as SB3 leaves it.
+    Optimizers go on from where they stood. The replay buffer is empty, as SB3 leaves it.
 
     Args:
         path: The zip.
@@ -57,13 +59,14 @@ def from_sb3(
             pickle alone; the message names it.
     """
     with existing(path, MODEL_SUFFIX) as file:
-        data, weights, variables = _read(file)
+        data, weights, variables, optimizers = _read(file)
     try:
         made = _same_kind(_kind(data, weights), algorithm)
         check_names(changed, made.arguments | {"policy": None}, made.__name__)
         settings = Settings(data, weights, changed)
         model = _made(made, settings, env, device)
         model.policy.load_state_dict(weights)
+        load_optimizers(model, optimizers, weights)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{path}: {error}") from error
     _set_counts(model, data, variables)
@@ -72,8 +75,8 @@ def from_sb3(
     return model
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Settings, weights of the policy, and other tensors of a zip."""
+def _read(path: Path) -> tuple[dict[str, Any], ...]:
+    """Settings, weights of the policy, other tensors, and states of optimizers of a zip."""
     try:
         with zipfile.ZipFile(path) as archive:
             data = json.loads(_entry(path, archive, "data"))
@@ -81,11 +84,16 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
             variables = {}
             if VARIABLES in archive.namelist():
                 variables = _tensors(path, _entry(path, archive, VARIABLES), VARIABLES)
+            optimizers = {
+                name: _optimizer(path, _entry(path, archive, name), name)
+                for name in OPTIMIZERS
+                if name in archive.namelist()
+            }
     except (zipfile.BadZipFile, EOFError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a whole file of SB3: {error}") from error
     if not isinstance(data, dict):
         raise ValueError(f"{path} must have named settings, got {type(data).__name__}")  # noqa: TRY004
-    return data, weights, variables
+    return data, weights, variables, optimizers
 
 
 def _entry(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
@@ -98,14 +106,40 @@ def _entry(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
     return archive.read(name)
 
 
-def _tensors(path: Path, content: bytes, name: str) -> dict[str, Any]:
-    """Named tensors of a file of torch; anything else in it is refused, and never made."""
+def _loaded(path: Path, content: bytes, name: str) -> Any:
+    """The content of a file of torch; what is no tensor or plain value is refused, never made."""
     try:
-        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:
         raise ValueError(
             f"{path}: {name} must hold tensors alone, and is not read: {str(error)[:200]}"
         ) from error
+
+
+def _optimizer(path: Path, content: bytes, name: str) -> dict[str, Any]:
+    """The `state_dict` of an optimizer."""
+    found = _loaded(path, content, name)
+    if not _is_optimizer(found):
+        raise ValueError(f"{path}: {name} must hold the state of an optimizer")
+    return dict(found)
+
+
+def _is_optimizer(found: Any) -> bool:
+    """True for numbers and tensors of numbered parameters, as optimizers of torch have them."""
+    if not isinstance(found, Mapping):
+        return False
+    try:
+        values = [value for state in found["state"].values() for value in state.values()]
+        numbers = {number for group in found["param_groups"] for number in group["params"]}
+        known = all(isinstance(value, torch.Tensor | int | float) for value in values)
+        return known and set(found["state"]) <= numbers
+    except (KeyError, TypeError, AttributeError):
+        return False
+
+
+def _tensors(path: Path, content: bytes, name: str) -> dict[str, Any]:
+    """Named tensors of a file of torch."""
+    found = _loaded(path, content, name)
     if found is None:  # what SB3 writes where there are none
         return {}
     if not isinstance(found, Mapping) or not all(
@@ -134,6 +168,8 @@ def _kind(data: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
         return QRDQN if "qrdqn" in module else DQN
     if "tqc" in module:
         return TQC
+    if "crossq" in module:
+        return CrossQ
     if module.startswith("stable_baselines3.sac"):
         return SAC
     if module.startswith("stable_baselines3.td3"):

@@ -8,11 +8,23 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from sharpwave.compat.sb3.refusals import absent
+from sharpwave.nn.batch_renorm import BatchRenorm
 
-__all__ = ["Weight", "weights_of"]
+__all__ = ["BUFFERS", "Weight", "weights_of"]
 
 CNN = {0: "cnn.0", 2: "cnn.2", 4: "cnn.4", 7: "linear.0"}
 """Layers of `NatureCNN` by their number here."""
+
+RENORM = {
+    "scale": "weight",
+    "bias": "bias",
+    "ra_mean": "running_mean",
+    "ra_var": "running_var",
+    "steps": "batches",
+}
+"""Numbers of a layer of batch renormalization by SB3's names."""
+BUFFERS = ("ra_mean", "ra_var", "steps")
+"""Those of them that no optimizer moves."""
 
 
 class Weight(NamedTuple):
@@ -117,6 +129,23 @@ def _sac(networks: Mapping[str, Any], model: Any) -> Named:
     yield from _critics(networks, model)
 
 
+def _crossq(networks: Mapping[str, Any], model: Any) -> Named:
+    for i, layer in enumerate(networks["actor"].net):
+        if isinstance(layer, BatchRenorm):
+            yield from _renorm(layer, f"actor.latent_pi.{i}")
+    yield from _sac(networks, model)
+
+
+def _renorm(layer: Any, name: str, of: int | None = None) -> Named:
+    """A layer of batch renormalization, or that of one of several critics."""
+    for theirs, own in RENORM.items():
+        part = getattr(layer, own).detach()
+        if own == "batches":
+            yield f"{name}.{theirs}", part
+        else:
+            yield f"{name}.{theirs}", part[0] if of is None else part[of, 0]
+
+
 def _td3(networks: Mapping[str, Any], model: Any) -> Named:
     for own, theirs in (("actor", "actor"), ("target_actor", "actor_target")):
         yield from _features(networks[own], f"{theirs}.")
@@ -126,11 +155,19 @@ def _td3(networks: Mapping[str, Any], model: Any) -> Named:
 
 def _critics(networks: Mapping[str, Any], model: Any) -> Named:
     for own, theirs in (("critics", "critic"), ("target_critics", "critic_target")):
+        if own not in networks:
+            continue
+        net = networks[own].net
+        norms = getattr(net, "batch_norms", ())
         yield from _features(networks[own], f"{theirs}.")
         for k in range(model.agent.config.n_critics):
-            for i, layer in enumerate(networks[own].net.layers):
-                yield f"{theirs}.qf{k}.{2 * i}.weight", layer.weight.detach()[k].T
-                yield f"{theirs}.qf{k}.{2 * i}.bias", layer.bias.detach()[k, 0]
+            for i, layer in enumerate(net.layers):
+                at = 2 * i
+                if len(norms):  # one before each layer
+                    at = 3 * i + 1
+                    yield from _renorm(norms[i], f"{theirs}.qf{k}.{3 * i}", of=k)
+                yield f"{theirs}.qf{k}.{at}.weight", layer.weight.detach()[k].T
+                yield f"{theirs}.qf{k}.{at}.bias", layer.bias.detach()[k, 0]
 
 
 def _layers(net: Any, body: str, head: str | None) -> Named:
@@ -169,6 +206,7 @@ FAMILIES: dict[str, Callable[[Mapping[str, Any], Any], Named]] = {
     "qr_dqn": _qr_dqn,
     "sac": _sac,
     "tqc": _sac,
+    "crossq": _crossq,
     "td3": _td3,
     "ddpg": _td3,
 }

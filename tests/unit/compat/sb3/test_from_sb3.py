@@ -11,12 +11,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import sb3_contrib
 import stable_baselines3 as theirs
 import torch
 from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 
 import sharpwave.compat.sb3 as ours
-from sharpwave.compat.sb3 import from_sb3
+from sharpwave.compat.sb3 import from_sb3, moments
+from sharpwave.compat.sb3.weights import weights_of
 
 NOISE = NormalActionNoise(np.zeros(1), 0.1 * np.ones(1))
 OU = OrnsteinUhlenbeckActionNoise(np.zeros(1), 0.2 * np.ones(1))
@@ -46,13 +48,17 @@ FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "Pendulum-v1",
         {**SMALL, "policy_kwargs": {"net_arch": [8]}, "action_noise": OU},
     ),
+    "crossq": ("CrossQ", "Pendulum-v1", {**SMALL, "policy_kwargs": NETS}),
+    "tqc": ("TQC", "Pendulum-v1", {**SMALL, "policy_kwargs": NETS}),
+    "qrdqn": ("QRDQN", "CartPole-v1", {"learning_starts": 10, "train_freq": 2}),
 }
 STEPS = 32
 
 
 def saved(name: str, path: Path) -> Any:
     algorithm, env_id, options = FILES[name]
-    model = getattr(theirs, algorithm)(
+    library = theirs if hasattr(theirs, algorithm) else sb3_contrib
+    model = getattr(library, algorithm)(
         "MlpPolicy", env_id, seed=0, **pickle.loads(pickle.dumps(options))
     )
     model.learn(450 if "episode" in str(options) else STEPS)  # of 200 steps in Pendulum
@@ -96,6 +102,66 @@ def test_it_goes_on(name: str, tmp_path: Path) -> None:
     assert read.__class__.__name__ != "A2C" or read.rms_prop_eps == 1e-4
     if "action_noise" in options:
         assert read.agent.config.exploration_noise == options["action_noise"]._sigma[0]
+
+
+def optimizers_of(model: Any) -> dict[str, Any]:
+    """SB3's optimizers by the prefix of what they move."""
+    if hasattr(model, "actor"):
+        return {"actor.": model.actor.optimizer, "critic.": model.critic.optimizer}
+    prefix = {"DQN": "q_net.", "QRDQN": "quantile_net."}.get(type(model).__name__, "")
+    return {prefix: model.policy.optimizer}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_optimizers_go_on_from_where_they_stood(name: str, tmp_path: Path) -> None:
+    """The next step with the same gradients leads to the same weights."""
+    model = saved(name, tmp_path / "model.zip")
+    read = from_sb3(tmp_path / "model.zip")
+    learner = read.agent.learner
+    parts = weights_of(read)
+    gradients = torch.Generator().manual_seed(0)
+    for prefix, optimizer in optimizers_of(model).items():
+        for key, parameter in model.policy.named_parameters():
+            if key.startswith(prefix):
+                parameter.grad = torch.randn(parameter.shape, generator=gradients)
+                place = moments._place(learner, parts[key].view)
+                assert place is not None
+                arrays = learner.optimizers[place.block].arrays()
+                state = optimizer.state[parameter]
+                for moment in state.keys() - {"step"}:
+                    own = torch.as_tensor(arrays[moment])
+                    seen = moments._seen_as(own, parts[key].view, place.offset)
+                    assert torch.equal(seen.reshape(state[moment].shape), state[moment]), key
+                if learner.kind == "torch":
+                    grad = learner.flats[place.block].grad
+                    seen = moments._seen_as(grad, parts[key].view, place.offset)
+                    seen.copy_(parameter.grad.reshape(seen.shape))
+        optimizer.step()
+    if learner.kind == "torch":
+        for block in {"policy", "q_network", "actor", "critics"} & learner.optimizers.keys():
+            learner.optimizers[block].set_lr(model.learning_rate)
+            learner.optimizers[block].step()
+        for key, weight in model.policy.named_parameters():
+            found = read.policy.state_dict()[key]
+            torch.testing.assert_close(found, weight.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_optimizer_of_the_entropy_coefficient_goes_on(tmp_path: Path) -> None:
+    model = saved("sac", tmp_path / "model.zip")
+    arrays = from_sb3(tmp_path / "model.zip").agent.learner.optimizers["temperature"].arrays()
+    (state,) = model.ent_coef_optimizer.state.values()
+    assert float(arrays["steps"]) == float(state["step"]) > 0
+    assert np.asarray(arrays["exp_avg"]).item() == state["exp_avg"].item()
+
+
+def test_an_optimizer_that_does_not_fit_begins_anew_with_a_notice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved("ppo", tmp_path / "model.zip")
+    kwargs = {"optimizer_class": torch.optim.RMSprop}
+    read = from_sb3(tmp_path / "model.zip", policy_kwargs=kwargs)
+    assert not torch.as_tensor(read.agent.learner.optimizers["policy"].arrays()["square_avg"]).any()
+    assert "policy.optimizer.pth is of another optimizer" in capsys.readouterr().err
 
 
 def test_the_entropy_coefficient_is_that_of_the_file(tmp_path: Path) -> None:
@@ -170,7 +236,10 @@ def test_pickles_of_settings_are_never_run(tmp_path: Path) -> None:
     assert trap.exists()  # it would have
 
 
-@pytest.mark.parametrize("name", ["policy.pth", "pytorch_variables.pth"])
+@pytest.mark.parametrize(
+    "name",
+    ["policy.pth", "pytorch_variables.pth", "critic.optimizer.pth", "ent_coef_optimizer.pth"],
+)
 def test_pickles_of_weights_are_never_run(name: str, tmp_path: Path) -> None:
     saved("sac", tmp_path / "model.zip")
     trap = tmp_path / "was run"
@@ -196,6 +265,12 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     one = (tmp_path / "one.pth").read_bytes()
     with pytest.raises(ValueError, match="named tensors"):
         from_sb3(changed(tmp_path / "model.zip", "policy.pth", one))
+    with pytest.raises(
+        ValueError, match=r"policy\.optimizer\.pth must hold the state of an optimizer"
+    ):
+        from_sb3(changed(tmp_path / "model.zip", "policy.optimizer.pth", one))
+    without = from_sb3(changed(tmp_path / "model.zip", "policy.optimizer.pth", None))
+    assert not np.asarray(without.agent.learner.optimizers["policy"].arrays()["exp_avg"]).any()
 
 
 def test_weights_of_other_shapes_are_named(tmp_path: Path) -> None:
