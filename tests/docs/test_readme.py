@@ -13,7 +13,12 @@ BLOCK = re.compile(
     r"(?P<skip><!-- no-test -->\n+)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.M
 )
 
-NEEDS = {"atari.md": "ale_py", "mujoco.md": "mujoco", "minari.md": "minari"}
+NEEDS = {
+    "atari.md": "ale_py",
+    "mujoco.md": "mujoco",
+    "minari.md": "minari",
+    "tuning.md": "optuna",
+}
 """Libraries of pages whose programs run where these are installed."""
 
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
