@@ -120,6 +120,7 @@ bench: $(BENCH_VENV)/wheel ## Run the benchmarks beside their peers, in .venv-be
 
 bench-train: $(BENCH_VENV)/wheel ## Train beside the peers, for minutes
 	@$(BENCH_VENV)/bin/python benchmarks/run.py --area train off_policy --json benchmarks/results_train.json $(ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/run.py --area sb3_names --json benchmarks/results_sb3_names.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
 bench-multi: $(BENCH_VENV)/wheel ## Several agents beside mpe2 and a plain script in torch

@@ -33,6 +33,7 @@ LONG_AREAS = (
     "multi",
     "train",
     "off_policy",
+    "sb3_names",
     "offline",
     "llm",
     "learners",

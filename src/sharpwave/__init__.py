@@ -260,7 +260,7 @@ _LAZY = {
     "tune": "sharpwave.tuning",
 }
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "A2C",

@@ -99,9 +99,10 @@ def test_an_agent_comes_back_as_it_went(server: Hub, tmp_path: Path) -> None:
 
 
 LOCAL = """
+import sys
 import sharpwave as sw
 options = {"n_envs": 2, "learning_starts": 10, "batch_size": 8, "hidden": 8, "seed": 0}
-agent = sw.DQN("CartPole-v1", buffer="here/secret", env_kwargs={"render_mode": None}, **options)
+agent = sw.DQN("CartPole-v1", buffer=sys.argv[1], env_kwargs={"render_mode": None}, **options)
 agent.train(64)
 agent.push_to_hub("me/replay")
 agent.close()
@@ -113,7 +114,7 @@ again.train(128)
 
 @pytest.mark.long
 def test_folders_of_this_machine_are_not_published(server: Hub, tmp_path: Path) -> None:
-    run(LOCAL, server, tmp_path / "home")
+    run(LOCAL, server, tmp_path / "home", str(tmp_path / "secret"))
     files = server.files("me/replay")
     assert sorted(files) == ["README.md", "agent.safetensors", "config.json"]
     assert not [name for name, content in files.items() if b"secret" in content]
