@@ -86,11 +86,14 @@ def backward(
 @triton.jit
 def zeros(PADDED: tl.constexpr):
     """Sums of gradients, to begin with."""
-    w1 = tl.zeros([PADDED[1], PADDED[0]], tl.float32)
-    w2 = tl.zeros([PADDED[2], PADDED[1]], tl.float32)
-    w3 = tl.zeros([PADDED[3], PADDED[2]], tl.float32)
-    b1, b2 = tl.zeros([PADDED[1]], tl.float32), tl.zeros([PADDED[2]], tl.float32)
-    return w1, b1, w2, b2, w3, tl.zeros([PADDED[3]], tl.float32)
+    # Older Triton makes no shape of what it takes from a tuple.
+    n0: tl.constexpr = PADDED[0]
+    n1: tl.constexpr = PADDED[1]
+    n2: tl.constexpr = PADDED[2]
+    n3: tl.constexpr = PADDED[3]
+    w1, b1 = tl.zeros([n1, n0], tl.float32), tl.zeros([n1], tl.float32)
+    w2, b2 = tl.zeros([n2, n1], tl.float32), tl.zeros([n2], tl.float32)
+    return w1, b1, w2, b2, tl.zeros([n3, n2], tl.float32), tl.zeros([n3], tl.float32)
 
 
 @triton.jit
@@ -129,7 +132,8 @@ def gradient_kernel(
     if tl.program_id(1) == 0:
         size: tl.constexpr = ACTOR[3]
         aw1, ab1, aw2, ab2, aw3, ab3 = zeros(ACTOR_PADDED)
-        of_std = tl.zeros([ACTOR_PADDED[3]], tl.float32)
+        padded_size: tl.constexpr = ACTOR_PADDED[3]
+        of_std = tl.zeros([padded_size], tl.float32)
         loss, entropy, divergence, clipped = 0.0, 0.0, 0.0, 0.0
         for begin in range(program * ROWS, n_rows, n_programs * ROWS):
             number = begin + tl.arange(0, ROWS)
