@@ -223,7 +223,7 @@ def gradient(
     options: dict[str, Any],
     activation: str,
 ) -> Tensor:
-    """What is logged of the loss; its gradient is written to `out`."""
+    """Write the gradient of the loss to `out`, and return its metrics."""
     n = len(rows)
     obs, *given = (column.contiguous() for column in (obs, *columns))
     advantages = given[3]
