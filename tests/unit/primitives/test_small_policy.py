@@ -16,7 +16,6 @@ from sharpwave.primitives.small_policy import tensors as small
 SPACES: dict[str, Any] = {
     "discrete": spaces.Discrete(5),
     "box": spaces.Box(-1, 1, (3,)),
-    "one": spaces.Box(-1, 1, (1,)),
 }
 
 

@@ -83,7 +83,7 @@ def store_values(
     tl.store(values + row, first, mask=row < n_rows)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def value_kernel(
     values, obs, critic, n_rows,
     CRITIC: tl.constexpr, CRITIC_PADDED: tl.constexpr,
@@ -94,7 +94,7 @@ def value_kernel(
     store_values(values, obs, row, n_rows, critic, CRITIC, CRITIC_PADDED, KIND, PRECISION)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def act_kernel(
     actions, log_probs, values, obs, noise, log_std, actor, critic, n_rows, constant,
     ACTOR: tl.constexpr, ACTOR_PADDED: tl.constexpr,
@@ -163,7 +163,7 @@ def act(
     exact: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Actions, their log-probabilities, and values."""
-    n, size = noise.shape
+    noise, (n, size) = noise.contiguous(), noise.shape
     actions = (
         torch.empty_like(noise) if log_std is not None else noise.new_empty(n, dtype=torch.int64)
     )
