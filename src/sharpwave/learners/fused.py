@@ -98,8 +98,8 @@ class FusedPolicyLearner(PolicyLearner):
             return None
         log_std = self.policy.log_std
         order = [*([] if log_std is None else [log_std]), *layers[0], *layers[1]]
-        ours = zip(self.policy.parameters(), order, strict=True)
-        return layers if all(one is other for one, other in ours) else None
+        ours = list(self.policy.parameters())
+        return layers if list(map(id, ours)) == list(map(id, order)) else None
 
     def _terms(self, batch: OnPolicyBatch) -> dict[str, Any]:
         """Columns and coefficients of the loss, beside the networks and what they are given."""
