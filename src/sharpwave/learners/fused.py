@@ -67,8 +67,8 @@ class FusedPolicyLearner(PolicyLearner):
 
     def differentiate(self, batch: OnPolicyBatch, rows: Tensor | None) -> Metrics:
         """Set the gradient to that of the loss of some rows; what is logged of the loss."""
-        layers = None if rows is None else self._held_layers(batch)
-        if layers is None:
+        layers = self._held_layers(batch)
+        if rows is None or layers is None:
             found: Metrics = super().differentiate(batch, rows)  # type: ignore[misc]
             return found
         from sharpwave.primitives.ppo_loss.tensors import METRICS
@@ -87,7 +87,7 @@ class FusedPolicyLearner(PolicyLearner):
         )
         return dict(zip(METRICS, metrics.unbind(), strict=True))
 
-    def _held_layers(self, batch: OnPolicyBatch) -> Any:
+    def _held_layers(self, batch: OnPolicyBatch) -> tuple[list[Tensor], list[Tensor]] | None:
         """Layers of actor and critic, if a kernel holds their gradients; None otherwise."""
         from sharpwave.primitives.small_ppo.tensors import are_held
 
@@ -98,11 +98,11 @@ class FusedPolicyLearner(PolicyLearner):
             return None
         log_std = self.policy.log_std
         order = [*([] if log_std is None else [log_std]), *layers[0], *layers[1]]
-        ours = zip(self.policy.parameters(), order, strict=True)
-        return layers if all(one is other for one, other in ours) else None
+        ours = list(self.policy.parameters())
+        return layers if list(map(id, ours)) == list(map(id, order)) else None
 
     def _terms(self, batch: OnPolicyBatch) -> dict[str, Any]:
-        """What the loss is made of beside the networks and what they are given."""
+        """Columns and coefficients of the loss, beside the networks and what they are given."""
         config = self.config
         return {
             "old_log_probs": batch.log_probs,
@@ -148,7 +148,7 @@ class FusedPolicyLearner(PolicyLearner):
         exact = self.device.type != "cuda" or self.config.matmul == "fp32"
         return {"activation": self.config.activation, "exact": exact}
 
-    def _small_layers(self, obs: Any) -> list[list[Tensor]] | None:
+    def _small_layers(self, obs: Any) -> tuple[list[Tensor], list[Tensor]] | None:
         """Layers of actor and critic, if one kernel holds each and observations are vectors."""
         from sharpwave.nn.features import Flat
         from sharpwave.primitives.small_policy.tensors import ACTIVATIONS
@@ -161,10 +161,10 @@ class FusedPolicyLearner(PolicyLearner):
         are_vectors = type(policy.features) is Flat and isinstance(obs, torch.Tensor)
         if not are_vectors or obs.ndim != 2 or obs.dtype != torch.float32:
             return None
-        layers = [self._layers_of(network) for network in (policy.actor, policy.critic)]
-        return None if None in layers else layers
+        actor, critic = self._layers_of(policy.actor), self._layers_of(policy.critic)
+        return None if actor is None or critic is None else (actor, critic)
 
-    def _layers_of(self, network: Any) -> Any:
+    def _layers_of(self, network: Any) -> list[Tensor] | None:
         """Weights and biases of a small network; None for any other."""
         from sharpwave.nn.mlp import ACTIVATIONS
         from sharpwave.primitives.small_policy.tensors import are_small

@@ -235,6 +235,15 @@ def test_no_kernel_stands_for_a_loss_that_was_assigned(monkeypatch: pytest.Monke
     assert not fused.flat.grad.any()
 
 
+def test_no_kernel_stands_for_a_policy_with_more_parameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls, fused = counted(monkeypatch, small_ppo, "gradient"), learner(FusedPPOLearner)
+    fused.policy.scale = torch.nn.Parameter(torch.ones(1))
+    fused.differentiate(batch(fused, 0), torch.arange(50))
+    assert calls == []
+
+
 def test_masked_actions_are_those_of_the_definition() -> None:
     plain, fused = (learner(kind, "discrete") for kind in (PPOLearner, FusedPPOLearner))
     rows = batch(plain, 0)

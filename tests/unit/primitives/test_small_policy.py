@@ -16,7 +16,6 @@ from sharpwave.primitives.small_policy import tensors as small
 SPACES: dict[str, Any] = {
     "discrete": spaces.Discrete(5),
     "box": spaces.Box(-1, 1, (3,)),
-    "one": spaces.Box(-1, 1, (1,)),
 }
 
 
@@ -35,6 +34,10 @@ def policy(actions: str, device: torch.device, size: int = 4, **options: Any) ->
 
 def normal(*shape: int, device: torch.device) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(2)).to(device)
+
+
+def layers_of(net: Any) -> tuple[list[Tensor], list[Tensor]]:
+    return list(net.actor.parameters()), list(net.critic.parameters())
 
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -62,13 +65,13 @@ def test_a_step_is_that_of_the_policy(
         noise.uniform_(torch.finfo(torch.float32).tiny, 1.0, generator=generator)
     else:
         noise.normal_(generator=generator)
-    layers = [list(one.parameters()) for one in (net.actor, net.critic)]
+    actor, critic = layers_of(net)
     activation = options.get("activation", "tanh")
-    found = small.act(obs, *layers, noise, log_std=net.log_std, activation=activation)
+    found = small.act(obs, actor, critic, noise, log_std=net.log_std, activation=activation)
     for one, other in zip(found, expected[:3], strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-    values = small.value(obs, layers[1], activation=activation)
+    values = small.value(obs, critic, activation=activation)
     torch.testing.assert_close(values, net.values(obs), rtol=1e-4, atol=1e-5)
 
 
@@ -77,9 +80,11 @@ def test_a_weight_that_is_not_a_number_shows(device: torch.device) -> None:
         net = policy("box", device, activation=activation)
         with torch.no_grad():
             net.actor[0].weight[0, 0] = torch.nan
-        layers = [list(one.parameters()) for one in (net.actor, net.critic)]
+        actor, critic = layers_of(net)
         obs = torch.ones(3, 4, device=device)
-        found = small.act(obs, *layers, obs[:, :3], log_std=net.log_std, activation=activation)
+        found = small.act(
+            obs, actor, critic, obs[:, :3], log_std=net.log_std, activation=activation
+        )
         assert found[0].isnan().all()
         assert not found[2].isnan().any()
 

@@ -11,17 +11,13 @@ from torch import Tensor
 from sharpwave.primitives.ppo_loss import plain as losses
 from sharpwave.primitives.small_ppo import tensors as small
 from tests.unit.primitives.test_ppo_loss import batch
-from tests.unit.primitives.test_small_policy import normal, policy
+from tests.unit.primitives.test_small_policy import layers_of, normal, policy
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "usual": {},
     "uneven": {"hidden": (20, 33), "critic_hidden": (64, 7), "activation": "elu"},
     "relu": {"hidden": (16, 16), "activation": "relu"},
 }
-
-
-def layers_of(net: Any) -> list[list[Tensor]]:
-    return [list(one.parameters()) for one in (net.actor, net.critic)]
 
 
 CASES = [
@@ -43,7 +39,7 @@ def test_gradient_and_metrics(
     params, values = net.heads(obs)
     output = params if actions == "discrete" else params[0]
     made = batch(300, output.shape[1], gaussian=actions == "box")
-    given = {k: v.to(device) for k, v in made.items() if isinstance(v, Tensor)}
+    given: dict[str, Any] = {k: v.to(device) for k, v in made.items() if isinstance(v, Tensor)}
     if actions == "box":
         given["actions"] = (output + 0.5 * normal(*output.shape, device=device)).detach()
     given["old_log_probs"] = net.distribution.log_prob(params, given["actions"]).detach()
@@ -55,14 +51,14 @@ def test_gradient_and_metrics(
 
     coefficients: dict[str, Any] = {"vf_coef": 0.7, "ent_coef": 0.02, "normalize": n != 1}
     names = "actions", "old_log_probs", "old_values", "advantages", "returns"
-    chosen = [given[x][rows] for x in names]
+    chosen: list[Any] = [given[x][rows] for x in names]
+    limits: list[Any] = [given["clip"], given["value_clip"]]
     loss, expected = losses.ppo_loss(
         output[rows],
         net.log_std,
         values[rows],
         *chosen,
-        clip=given["clip"],
-        value_clip=given["value_clip"],
+        *limits,
         **coefficients,
     )
     parameters = list(net.parameters())

@@ -76,7 +76,7 @@ def policy_rows(
     output, log_std, actions, old_log_probs, advantages, std, mean, clip, row, inside, n_rows,
     size, ent_coef, eps, constant, GAUSSIAN: tl.constexpr, NORMALIZES: tl.constexpr,
 ):  # fmt: skip
-    """What rows [R] of the columns in memory give with the actor's output [R, C].
+    """Loss and gradient of rows [R] of the columns in memory, from the actor's output [R, C].
 
     Returns:
         The sums of policy loss, entropy, divergence and clipped rows; the gradients by output

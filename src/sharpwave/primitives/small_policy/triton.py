@@ -83,7 +83,7 @@ def store_values(
     tl.store(values + row, first, mask=row < n_rows)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def value_kernel(
     values, obs, critic, n_rows,
     CRITIC: tl.constexpr, CRITIC_PADDED: tl.constexpr,
@@ -94,7 +94,7 @@ def value_kernel(
     store_values(values, obs, row, n_rows, critic, CRITIC, CRITIC_PADDED, KIND, PRECISION)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def act_kernel(
     actions, log_probs, values, obs, noise, log_std, actor, critic, n_rows, constant,
     ACTOR: tl.constexpr, ACTOR_PADDED: tl.constexpr,
@@ -142,7 +142,7 @@ def padded(layers: Sequence[Tensor]) -> tuple[int, ...]:
 
 
 def _options(activation: str, exact: bool, *networks: Sequence[Tensor]) -> dict[str, Any]:
-    """What kernels for some networks are compiled for."""
+    """Constants of the kernels for some networks."""
     is_wide = max(width for layers in networks for width in widths(layers)) > WIDE
     # Wide weights stay in shared memory only for products of 64 rows.
     shape = {"ROWS": 64, "num_warps": 8} if is_wide else {"ROWS": 32, "num_warps": 4}
@@ -163,8 +163,10 @@ def act(
     exact: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Actions, their log-probabilities, and values."""
-    n, size = noise.shape
-    actions = torch.empty_like(noise) if log_std is not None else noise.new_empty(n, dtype=int)
+    noise, (n, size) = noise.contiguous(), noise.shape
+    actions = (
+        torch.empty_like(noise) if log_std is not None else noise.new_empty(n, dtype=torch.int64)
+    )
     log_probs, values = noise.new_empty(n), noise.new_empty(n)
     stds = noise if log_std is None else log_std.detach()
     options = _options(activation, exact, actor, critic)

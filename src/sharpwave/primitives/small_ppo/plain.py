@@ -23,8 +23,8 @@ def gradient(
     options: dict[str, Any],
     activation: str,
 ) -> Tensor:
-    """What is logged of the loss; its gradient is written to `out`."""
-    obs, *columns = (column.index_select(0, rows) for column in (obs, *columns))
+    """Write the gradient of the loss to `out`, and return its metrics."""
+    obs, *chosen = (column.index_select(0, rows) for column in (obs, *columns))
     with torch.enable_grad():
         parameters = [*([] if log_std is None else [log_std]), *actor, *critic]
         leaves = [parameter.detach().requires_grad_() for parameter in parameters]
@@ -32,7 +32,8 @@ def gradient(
         n = len(leaves) - len(critic)
         output = network(obs, leaves[n - len(actor) : n], activation)
         values = network(obs, leaves[n:], activation)[:, 0]
-        loss, metrics = losses.ppo_loss(output, stds, values, *columns, **options)
+        terms: list[Any] = [output, stds, values, *chosen]
+        loss, metrics = losses.ppo_loss(*terms, **options)
         parts = torch.autograd.grad(loss, leaves)
     torch.cat([part.reshape(-1) for part in parts], out=out)
     return metrics

@@ -75,8 +75,8 @@ def gradient(
         clip: [] clip range of the ratio.
         value_clip: [] clip range of values; None does not clip them.
         log_std: [n] of a Gaussian policy; None for a categorical one.
-        vf_coef: Weight of the value loss.
-        ent_coef: Weight of the entropy.
+        vf_coef: Coefficient of the value loss.
+        ent_coef: Entropy coefficient.
         normalize: Give advantages of the minibatch mean 0 and standard deviation 1.
         activation: Of the hidden layers, "tanh", "relu" or "elu".
 

@@ -27,8 +27,9 @@ from sharpwave.primitives.small_policy.triton import (
 
 ROWS = 32
 """Rows of a block; registers hold no more beside the sums."""
-PROGRAMS = 264
-"""Programs for each network, two for each processor of a large GPU."""
+PROGRAMS = 132
+"""Programs for each network: with both, two for each processor of a large GPU, which has registers
+for no more."""
 SUMS = tl.constexpr(5)
 """Sums over rows: policy loss, value loss, entropy, divergence, clipped rows."""
 STRIDE = tl.constexpr(8)
@@ -115,7 +116,7 @@ def store_network(at, w1, b1, w2, b2, w3, b3, WIDTHS: tl.constexpr):
     store_layer(at, w3, b3, WIDTHS[2], WIDTHS[3])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "n_parameters", "n_actor"])
 def gradient_kernel(
     parts, sums, rows, obs, actions, old_log_probs, old_values, advantages, returns,
     log_std, std, mean, clip, value_clip, actor, critic,
@@ -227,7 +228,7 @@ def gradient(
     options: dict[str, Any],
     activation: str,
 ) -> Tensor:
-    """What is logged of the loss; its gradient is written to `out`."""
+    """Write the gradient of the loss to `out`, and return its metrics."""
     n = len(rows)
     obs, *given = (column.contiguous() for column in (obs, *columns))
     advantages = given[3]
