@@ -100,17 +100,18 @@ def add_config_options(
         if only is not None and field.name not in only:
             continue
         flags = [_flag(name) for name in (field.name, *other_names.get(field.name, ()))]
+        for name, (said, _) in config.converted.items():
+            if said == field.name:
+                help_text = f"The same as {flags[0]}, in another unit."
+                group.add_argument(
+                    _flag(name), dest=name, default=argparse.SUPPRESS, metavar="X", help=help_text
+                )
         options: dict[str, Any] = {
             "dest": field.name,
             "default": argparse.SUPPRESS,
             "metavar": _metavar(annotations[field.name]),
         }
         summary = f"{' '.join(texts[field.name].split())}{_default(field)}".replace("%", "%%")
-        for name, (said, _) in config.converted.items():
-            if said == field.name:
-                help_text = f"The same as {flags[0]}, in another unit."
-                hidden = {"dest": name, "default": argparse.SUPPRESS, "metavar": "X"}
-                group.add_argument(_flag(name), help=help_text, **hidden)
         if bool not in members_of(annotations[field.name]):
             group.add_argument(*flags, help=summary, **options)
             continue
