@@ -71,6 +71,7 @@ def test_the_student_becomes_the_teacher(learner: Any) -> None:
     np.testing.assert_allclose(agent.predict(obs), wanted, atol=0.2)
 
 
+@pytest.mark.long
 def test_a_student_with_a_memory() -> None:
     class Sequences(sw.DistillationLearner):
         def teach(self, obs: torch.Tensor) -> torch.Tensor:

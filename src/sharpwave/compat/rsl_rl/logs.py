@@ -139,9 +139,8 @@ class Logs:
         if settings.logger not in ("tensorboard", None) and not isinstance(
             settings.logger, Mapping
         ):
-            raise refuse(
-                "logger", settings.logger, "'tensorboard' or a dict with the class_name of a writer"
-            )
+            theirs = {"class_name": "rsl_rl.utils:WandbLogWriter", "project_name": "..."}
+            raise refuse("logger", settings.logger, f"'tensorboard' or a dict such as {theirs}")
 
     def begin(self) -> None:
         """Open the writer, and write what state the repositories are in."""

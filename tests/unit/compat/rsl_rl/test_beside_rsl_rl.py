@@ -229,3 +229,20 @@ def test_students_are_exchanged(tmp_path: Any) -> None:
         expected = their.get_inference_policy()(obs)
         np.testing.assert_allclose(mine.get_inference_policy()(obs), expected, atol=1e-5)
     their.learn(2)
+
+
+@pytest.mark.skipif(FORM < 5, reason="its writers have another form")
+def test_their_writers_are_taken(tmp_path: Any, monkeypatch: Any) -> None:
+    """Their writer for Weights & Biases, whose package need not be installed for this."""
+    writers = pytest.importorskip("rsl_rl.utils.wandb_log_writer")
+    sent: list[tuple[dict[str, float], int]] = []
+
+    class Service:
+        init = finish = save = staticmethod(lambda *_, **__: None)
+        log = staticmethod(lambda numbers, step: sent.append((numbers, step)))
+
+    monkeypatch.setattr(writers, "wandb", Service)
+    logger = {"class_name": "rsl_rl.utils:WandbLogWriter", "project_name": "mine"}
+    OnPolicyRunner(env_for(5), config(5, logger=logger), str(tmp_path)).learn(2)
+    steps = [step for numbers, step in sent if "Loss/value" in numbers]
+    assert steps == [0, 1]

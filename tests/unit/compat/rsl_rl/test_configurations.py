@@ -131,7 +131,7 @@ def changed(form: int, **changes: Any) -> dict[str, Any]:
         (changed(5, actor={"class_name": "CNNModel"}), "actor.class_name must be 'MLPModel' or"),
         (changed(5, critic={"activation": "relu"}), "critic.activation must be that of the actor"),
         (changed(5, actor={"distribution_cfg": None}), "actor must have a distribution_cfg"),
-        (changed(3, logger="neptune"), "logger must be 'tensorboard' or a dict"),
+        (changed(3, logger="neptune"), "logger must be 'tensorboard' or a dict such as"),
         (changed(5, torch_compile_mode="max-autotune"), "torch_compile_mode must be None or"),
         (changed(3, obs_groups={"policy": ["eyes"]}), r"obs_groups\['actor'\] must be some of"),
         (changed(3, obs_groups={"critic": []}), r"obs_groups\['critic'\] must be at least one of"),

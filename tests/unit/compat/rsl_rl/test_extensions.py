@@ -210,6 +210,7 @@ def student(form: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", [3, 5])
 def test_a_student_learns_from_what_reinforcement_trained(tmp_path: Path, form: int) -> None:
     expert = OnPolicyRunner(env_for(form), config(form))

@@ -225,6 +225,7 @@ class Endless(LabEnv):
         return torch.ones(self.num_envs), terminated, truncated
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("is_finite", "value"), [(False, 10.0), (True, 6.9)])
 def test_an_episode_that_ran_out_of_time_goes_on_in_value(is_finite: bool, value: float) -> None:
     env = LabWrapper(Endless(64, is_finite_horizon=is_finite))
