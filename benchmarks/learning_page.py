@@ -11,7 +11,7 @@ import learning_results
 import preset_results
 import readme_numbers
 from learning_results import Groups, Run
-from learning_statistics import estimate, last_return
+from learning_statistics import Estimate, estimate, last_return
 from learning_tasks import OURS, PEER, TASKS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -55,6 +55,8 @@ def main() -> None:
     (DOCS / "learning.md").write_text("\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n")
     preset_results.write(tasks)
     readme_numbers.main()
+    for name in below(tasks):
+        print(f"{name}: {OURS} learns less than {PEER}, beyond the intervals")
 
 
 def measured(tasks: dict[str, Groups]) -> str:
@@ -75,7 +77,7 @@ def table(tasks: dict[str, Groups]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, runs in tasks.items():
-        points = min(len(run["curve"]) for group in runs.values() for run in group)
+        points = _points(runs)
         steps = runs[OURS][0]["curve"][points - 1][0]
         costs = {contender: _cost(group, points) for contender, group in runs.items()}
         for contender, group in runs.items():
@@ -90,9 +92,27 @@ def table(tasks: dict[str, Groups]) -> str:
     return "\n".join(lines)
 
 
-def _score(group: list[Run], points: int) -> str:
+def below(tasks: dict[str, Groups]) -> list[str]:
+    """The tasks in which ours ends below the other, beyond both intervals."""
+    return [
+        name
+        for name, runs in tasks.items()
+        if _estimate(runs[OURS], _points(runs)).high < _estimate(runs[PEER], _points(runs)).low
+    ]
+
+
+def _points(runs: Groups) -> int:
+    """The number of points that all runs of a task have."""
+    return min(len(run["curve"]) for group in runs.values() for run in group)
+
+
+def _estimate(group: list[Run], points: int) -> Estimate:
     """The return of runs at the end of so many points."""
-    found = estimate([last_return(run["curve"][:points]) for run in group])
+    return estimate([last_return(run["curve"][:points]) for run in group])
+
+
+def _score(group: list[Run], points: int) -> str:
+    found = _estimate(group, points)
     return f"{found.mean:.0f} [{found.low:.0f}, {found.high:.0f}]"
 
 

@@ -130,3 +130,19 @@ def test_runs_are_lines_of_the_file_and_are_not_made_again(
     assert ours["reached"] == 100_000
     assert 0 < theirs["reached"] < 100_000
     assert len(ours["curve"]) == len(ours["clock"]) == 20
+
+
+def test_tasks_in_which_ours_learns_less_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    page = importlib.import_module("learning_page")
+
+    def runs(*ends: float) -> list[Any]:
+        return [run(curve=[[1, 0.0], [2, 0.0], [3, 3 * end]]) for end in ends]
+
+    tasks = {
+        "PPO Acrobot": {"sharpwave": runs(-90, -88, -89), "SB3": runs(-80, -79, -81)},
+        "SAC Pendulum": {"sharpwave": runs(-90, -70, -80), "SB3": runs(-80, -79, -81)},
+        # Up to the points that all have there is no difference.
+        "TD3 Pendulum": {"sharpwave": [run(curve=[[1, 0.0]])], "SB3": runs(5.0)},
+    }
+    assert page.below(tasks) == ["PPO Acrobot"]
