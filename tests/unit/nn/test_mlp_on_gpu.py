@@ -20,7 +20,7 @@ def device() -> torch.device:
 
 
 @pytest.fixture(autouse=True)
-def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows are taken as one, on any device."""
     monkeypatch.setattr(module, "uses_triton", lambda _: True)
     monkeypatch.setattr(module, "_MANY_ON_GPU", 8)
