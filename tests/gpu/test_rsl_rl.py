@@ -29,7 +29,7 @@ def test_steps_never_wait_for_the_device(make_config: Any) -> None:
     collector.buffer.reset()  # type: ignore[union-attr]
     with no_host_sync():
         for _ in range(8):
-            collector._step()
+            collector.step()
 
 
 def test_points_are_pushed_back(tmp_path: Path) -> None:
