@@ -146,6 +146,9 @@ def page(reports: list[dict[str, Any]]) -> str:
     language = HERE / "results_llm_gpu.json"
     if language.exists():
         parts.append(gpu_tables().language_section(json.loads(language.read_text())))
+    robots = HERE / "results_robotics.json"
+    if robots.exists():
+        parts.append(gpu_tables().robots_section(json.loads(robots.read_text())))
     return "\n".join(parts)
 
 
@@ -159,6 +162,9 @@ def targets_page(reports: list[dict[str, Any]]) -> str:
     gpu = HERE / "results_gpu.json"
     if gpu.exists():
         parts.append(gpu_tables().targets_section(json.loads(gpu.read_text())))
+    robots = HERE / "results_robotics.json"
+    if robots.exists():
+        parts.append(gpu_tables().robots_targets(json.loads(robots.read_text())))
     return "\n".join(parts)
 
 

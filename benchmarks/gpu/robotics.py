@@ -6,6 +6,7 @@ python benchmarks/gpu/robotics.py --out benchmarks/results_robotics.json
 from __future__ import annotations
 
 import argparse
+import datetime
 import gc
 import json
 import statistics
@@ -14,6 +15,7 @@ import time
 import traceback
 import types
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -185,23 +187,19 @@ def facts(contender: Any) -> dict[str, Any]:
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
         contender.iterate()
         torch.cuda.synchronize()
-    kernels, calls, slowest = 0, {"launches": 0, "graphs": 0, "waits": 0}, {}
-    busy = 0.0
+    kernels, busy, calls = 0, 0.0, {"launches": 0, "graphs": 0, "waits": 0}
     for event in found.events():
         name = event.name
         if event.device_type == torch.autograd.DeviceType.CUDA:
             kernels += 1
             busy += event.device_time
-            slowest[name] = slowest.get(name, 0.0) + event.device_time
         elif name in ("cudaLaunchKernel", "cuLaunchKernel", "cuLaunchKernelEx", "cudaMemcpyAsync"):
             calls["launches"] += 1
         elif name == "cudaGraphLaunch":
             calls["graphs"] += 1
         elif "Synchronize" in name:
             calls["waits"] += 1
-    top = sorted(slowest.items(), key=lambda item: -item[1])[:12]
-    listed = [[name[:90], round(us / 1e3, 3)] for name, us in top]
-    return {"kernels": kernels, "busy_ms": busy / 1e3, **calls, "slowest": listed}
+    return {"kernels": kernels, "busy_ms": round(busy / 1e3, 2), **calls}
 
 
 def made(label: str, name: str) -> tuple[Any, dict[str, Any]]:
@@ -241,7 +239,9 @@ def milliseconds(contender: Any) -> float:
     return (time.perf_counter() - began) * 1e3
 
 
-def measured(name: str, labels: list[str], rounds: int, *, with_facts: bool) -> dict[str, Any]:
+def measured(
+    name: str, labels: list[str], rounds: int, *, with_facts: bool
+) -> list[dict[str, Any]]:
     """The rows of one task; a failure is a row too."""
     contenders: dict[str, Any] = {}
     rows: dict[str, Any] = {}
@@ -262,9 +262,8 @@ def measured(name: str, labels: list[str], rounds: int, *, with_facts: bool) -> 
             row["x rsl_rl"] = round(rows["rsl_rl"]["ms"] / row["ms"], 2)
         if with_facts:
             row.update(facts(contender))
-        shown = {key: value for key, value in row.items() if key != "slowest"}
-        print(name, label, json.dumps(shown), flush=True)
-    return rows
+        print(name, label, json.dumps(row), flush=True)
+    return [{"task": name, "contender": label, **row} for label, row in rows.items()]
 
 
 def main() -> None:
@@ -277,11 +276,19 @@ def main() -> None:
     parser.add_argument("--facts", action="store_true", help="profile one iteration of each")
     given = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
-    results: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    report = {"machine": machine(), "results": []}
     for name in given.tasks:
-        results[name] = measured(name, given.only, given.rounds, with_facts=given.facts)
+        report["results"] += measured(name, given.only, given.rounds, with_facts=given.facts)
         if given.out is not None:
-            given.out.write_text(json.dumps(results, indent=1) + "\n")
+            given.out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def machine() -> dict[str, Any]:
+    """Facts that belong to the figures."""
+    names = {"torch": "torch", "triton": "triton", "rsl_rl": "rsl-rl-lib"}
+    versions = {name: metadata.version(package) for name, package in names.items()}
+    today = datetime.date.today().isoformat()
+    return {"gpu": torch.cuda.get_device_name(), "date": today, "versions": versions}
 
 
 if __name__ == "__main__":

@@ -122,3 +122,79 @@ def _language_cells(name: str, row: dict[str, Any]) -> tuple[str, ...]:
         memory = f"{row['ours_gib']:.1f} of {row['theirs_gib']:.1f} GiB ({row['memory']:.2f}x)"
     rates = [f"{rate / 1e3:.1f}k tokens/s" for rate in (row["ours_tokens_per_second"], theirs)]
     return (WORK[name], *rates, f"{row['ratio']:.2f}x", memory)
+
+
+TASKS = {
+    "tracking": "48 observations, 12 actions, 24 steps, layers of 512-256-128",
+    "cart-poles": "4 observations, 128 steps, layers of 2 x 64",
+}
+ROBOT_TARGETS: dict[tuple[str, str], float] = {
+    ("tracking", "ours"): 3.7,
+    ("tracking", "ours, environment captured"): 6.0,
+    ("cart-poles", "ours"): 5.0,
+    ("cart-poles", "ours, environment captured"): 14.0,
+}
+"""Ratios to rsl_rl that are to be reached."""
+
+
+def robots_section(report: dict[str, Any]) -> str:
+    """The section of docs/benchmarks.md about PPO with environments on a GPU."""
+    facts = report["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    text = f"""\
+## PPO with 4,096 environments on a GPU
+
+Generated from `benchmarks/gpu/robotics.py` on {facts["date"]}: {facts["gpu"]}, {versions}. An
+iteration is a rollout and an update: of robots that follow waves ({TASKS["tracking"]}, 5 epochs x
+4 minibatches) and of cart-poles ({TASKS["cart-poles"]}, 4 x 4). All step the same environment in
+plain torch, but for the last row, multiply in tf32 but for "bf16", and take turns in one process;
+medians. rsl_rl runs without its logger. The rest is of one iteration, by the profiler.
+"""
+    lines = [
+        ("task", "contender", "iteration", "beside rsl_rl", "kernels", "calls", "busy", "memory"),
+        ("---",) * 8,
+        *map(_robot_cells, report["results"]),
+    ]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"""{text}
+{table}
+
+Calls are launches, copies and replays of graphs by the host. Environments that are not captured
+launch their own kernels: of 128 steps of the cart-poles most calls are these.
+"""
+
+
+def robots_targets(report: dict[str, Any]) -> str:
+    """The section of benchmarks/targets.md about them."""
+    ratios = {
+        (row["task"], row["contender"]): row["x rsl_rl"]
+        for row in report["results"]
+        if "x rsl_rl" in row
+    }
+    rows = [
+        (f"{task}: {name}", f">= {bound}x rsl_rl: {_verdict(ratios.get((task, name)), bound)}")
+        for (task, name), bound in ROBOT_TARGETS.items()
+    ]
+    lines = [("iteration", "target and whether it is met"), *rows]
+    return f"## PPO with 4,096 environments on a GPU\n\n{_table(lines)}\n"
+
+
+def _verdict(ratio: float | None, bound: float) -> str:
+    if ratio is None:
+        return "not measured"
+    return f"{'yes' if ratio >= bound else 'no'}, {ratio:.2f}x"
+
+
+def _robot_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    if "ms" not in row:
+        return (row["task"], row["contender"], *("-",) * 6)
+    return (
+        row["task"],
+        row["contender"],
+        f"{row['ms']:.1f} ms",
+        f"{row['x rsl_rl']:.2f}x",
+        f"{row['kernels']:,}",
+        f"{row['launches'] + row['graphs']:,}",
+        f"{row['busy_ms']:.1f} ms",
+        f"{row['peak_mib']} MiB",
+    )

@@ -11,7 +11,7 @@ __all__ = ["WorldModelConfig"]
 
 OF_THE_MODEL = (
     *("deter", "hidden", "latents", "classes", "depth", "units", "blocks", "bins"),
-    *("layers", "head_layers", "prior_layers", "posterior_layers"),
+    *("layers", "head_layers", "prior_layers", "posterior_layers", "update_bias"),
     *("unimix", "free_nats", "symlog", "reward_grad"),
 )
 
@@ -63,6 +63,9 @@ class WorldModelConfig(ReplayConfig):
     posterior_layers: int = 1
     """Number of hidden layers of the posterior; with more than one the model takes its steps by
     their definition, which is slower."""
+    update_bias: float = -1.0
+    """First logit of the share of the recurrent state that a step rewrites: -1 keeps 73 % of it, -3
+    keeps 95 %, for what must be remembered over many steps."""
     bins: int = 255
     """Number of bins of the distributions of rewards and values, odd."""
     unimix: float = 0.01

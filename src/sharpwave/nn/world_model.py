@@ -80,6 +80,7 @@ class RSSM(nn.Module):
         unimix: Share of the uniform distribution in every categorical.
         prior_layers: Number of hidden layers of the prior.
         posterior_layers: Number of hidden layers of the posterior.
+        update_bias: First logit of the share of the state that a step rewrites.
         generator: Source of the weights.
 
     Raises:
@@ -99,6 +100,7 @@ class RSSM(nn.Module):
         unimix: float = 0.01,
         prior_layers: int = 2,
         posterior_layers: int = 1,
+        update_bias: float = -1.0,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
@@ -113,6 +115,8 @@ class RSSM(nn.Module):
         self.block_layer = BlockLinear(inputs, deter, blocks, generator)
         self.block_norm = RMSNorm(deter)
         self.gates = BlockLinear(deter, 3 * deter, blocks, generator)
+        with torch.no_grad():  # beside the -1 that a step adds
+            self.gates.bias[..., -(deter // blocks) :] = update_bias + 1.0
         self.prior_head = Head(deter, prior_layers, hidden, stoch, generator)
         seen = deter + n_tokens
         self.posterior_head = Head(seen, posterior_layers, hidden, stoch, generator)
@@ -260,6 +264,7 @@ class WorldModel(nn.Module):
         head_layers: Number of hidden layers of the heads of reward and end.
         prior_layers: Number of hidden layers of the prior.
         posterior_layers: Number of hidden layers of the posterior.
+        update_bias: See `RSSM`.
         bins: Number of bins of the distribution of rewards.
         unimix: Share of the uniform distribution in every categorical.
         free_nats: Divergence below which nothing is gained.
@@ -294,6 +299,7 @@ class WorldModel(nn.Module):
         head_layers: int = 1,
         prior_layers: int = 2,
         posterior_layers: int = 1,
+        update_bias: float = -1.0,
         bins: int = 255,
         unimix: float = 0.01,
         free_nats: float = 1.0,
@@ -320,6 +326,7 @@ class WorldModel(nn.Module):
             unimix=unimix,
             prior_layers=prior_layers,
             posterior_layers=posterior_layers,
+            update_bias=update_bias,
             generator=generator,
         )
         stoch = latents * classes

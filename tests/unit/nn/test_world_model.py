@@ -123,6 +123,16 @@ def test_the_recurrent_unit_is_that_of_the_definition() -> None:
     np.testing.assert_allclose(found.detach().numpy(), np.concatenate(expected, 1), atol=1e-6)
 
 
+@pytest.mark.parametrize("bias", [-1.0, -3.0])
+def test_the_share_that_a_step_rewrites_begins_as_it_is_told(bias: float) -> None:
+    rssm = model(update_bias=bias).rssm
+    with torch.no_grad():
+        rssm.gates.weight.zero_()  # candidates are 0: what is left was there
+        after = rssm.step(Latent(torch.ones(2, 16), torch.zeros(2, 4, 5)), torch.zeros(2, 2))
+    kept = torch.full((2, 16), 1 - torch.tensor(bias).sigmoid().item())
+    torch.testing.assert_close(after, kept)
+
+
 def test_draws_are_one_hot_with_the_gradient_of_their_probabilities() -> None:
     logits = torch.randn(4000, 3, requires_grad=True)
     shared = torch.tensor([0.2, 0.5, 0.3]).log().expand(4000, 3)
