@@ -51,6 +51,11 @@ class FusedPolicyLearner(PolicyLearner):
     clip: Tensor
     value_clip: Tensor
 
+    @property
+    def known_policy(self) -> type[Any]:
+        """The network whose heads kernels know."""
+        return nn.ActorCritic
+
     def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Metrics]:
         """The loss of one minibatch, and what is logged of it: tensors of one number by name."""
         if batch.weights is not None or not self._is_known():
@@ -158,6 +163,8 @@ class FusedPolicyLearner(PolicyLearner):
             return None
         if policy.critic_features is not None or policy.actor_norm is not None:
             return None
+        if policy.std is not None:  # in place of its logarithm
+            return None
         are_vectors = type(policy.features) is Flat and isinstance(obs, torch.Tensor)
         if not are_vectors or obs.ndim != 2 or obs.dtype != torch.float32:
             return None
@@ -179,8 +186,10 @@ class FusedPolicyLearner(PolicyLearner):
 
     def _is_known(self) -> bool:
         """Return whether the policy is still one that kernels know."""
-        policy = self.policy
-        if type(policy) is not nn.ActorCritic or policy.recurrent or self.total is not None:
+        policy: Any = self.policy
+        if type(policy) is not self.known_policy:
+            return False
+        if policy.recurrent or self.total is not None:
             return False
         if CHANGEABLE & vars(policy).keys():
             return False

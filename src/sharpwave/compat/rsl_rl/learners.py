@@ -20,6 +20,7 @@ from sharpwave.compat.rsl_rl.refusals import check_entries, refuse
 from sharpwave.compat.rsl_rl.settings import ACTIVATIONS, Settings, resolved
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import OnPolicyBatch
+from sharpwave.learners.fused import FusedPolicyLearner
 
 __all__ = ["learner_for"]
 
@@ -96,6 +97,15 @@ class RobotLearner(PPOLearner):
         """Count the observations of a batch that was learned from."""
         super().count(batch)
         self.policy.count(batch.obs, batch.weights, self.total)
+
+
+class FusedRobotLearner(FusedPolicyLearner, RobotLearner):
+    """One whose loss is computed by the kernels of a GPU."""
+
+    @property
+    def known_policy(self) -> type[Any]:
+        """The network whose heads kernels know."""
+        return RobotPolicy
 
 
 class RobotStudent(RobotLearner, DistillationLearner):
@@ -180,7 +190,12 @@ class RobotMirror(RobotLearner, SymmetricPPOLearner):
 
 
 def learner_for(
-    settings: Settings, sets: Mapping[str, list[str]], env: Any, space: spaces.Dict
+    settings: Settings,
+    sets: Mapping[str, list[str]],
+    env: Any,
+    space: spaces.Dict,
+    *,
+    by_kernels: bool = False,
 ) -> type[RobotLearner]:
     """The class of the learner that a configuration asks for.
 
@@ -189,6 +204,7 @@ def learner_for(
         sets: Groups of observations by set.
         env: The environment as rsl_rl has it.
         space: Of its groups of observations.
+        by_kernels: Kernels compute what they know.
     """
     if settings.is_distillation:
         own = {"actor": sets["student"], "critic": sets["student"], "teacher": sets["teacher"]}
@@ -203,7 +219,8 @@ def learner_for(
     if symmetry is not None:
         kinds.append(RobotMirror)
         attributes |= _symmetry(dict(symmetry), settings, env)
-    return _made(tuple(kinds) or (RobotLearner,), settings, sets, attributes)
+    plain = FusedRobotLearner if by_kernels else RobotLearner
+    return _made(tuple(kinds) or (plain,), settings, sets, attributes)
 
 
 def _made(

@@ -20,6 +20,7 @@ from sharpwave.compat.rsl_rl.logs import Iteration, Logs
 from sharpwave.compat.rsl_rl.policies import InferencePolicy, export_jit, export_onnx
 from sharpwave.compat.rsl_rl.refusals import PAGE, absent, refuse
 from sharpwave.compat.rsl_rl.settings import Settings, read_settings
+from sharpwave.core.optional import is_installed
 from sharpwave.runs.callbacks import Callback
 
 __all__ = ["DistillationRunner", "OnPolicyRunner"]
@@ -65,11 +66,13 @@ class OnPolicyRunner:
         if settings.algorithm["rnd_cfg"] is not None:
             wanted = (*wanted, "rnd_state")
         sets = observation_sets(self._robots, settings.obs_groups, wanted)
+        space = self._robots.single_observation_space
+        by_kernels = torch.device(device).type == "cuda" and is_installed("triton")
         self.agent = PPO(
             self._robots,
             device=str(device),
             seed=settings.seed,
-            learner=learner_for(settings, sets, env, self._robots.single_observation_space),
+            learner=learner_for(settings, sets, env, space, by_kernels=by_kernels),
             **settings.ppo_options(),
         )
         self.alg = Algorithm(self.agent, settings)

@@ -12,8 +12,11 @@ import pytest
 import torch
 
 import sharpwave as sw
+from sharpwave.compat.rsl_rl import runners
 from sharpwave.compat.rsl_rl.env import VecEnv
+from sharpwave.compat.rsl_rl.learners import learner_for
 from sharpwave.compat.rsl_rl.runners import OnPolicyRunner
+from sharpwave.learners.fused import FusedPolicyLearner
 from tests.unit.compat.rsl_rl.robots import (
     STEPS,
     LabEnv,
@@ -55,6 +58,26 @@ def test_points_are_pushed_to_the_best_return(case: str) -> None:
     assert len(returns) == 100
     # Half of what samples lose is their spread; the best return is 0.
     assert runner.agent.episodes.mean_return > -0.3 > 0.5 * UNTRAINED
+
+
+def _learner_for(wanted: bool, *args: Any, **options: Any) -> Any:
+    return learner_for(*args, **{**options, "by_kernels": wanted})
+
+
+@pytest.mark.parametrize("form", [2, 3, 5])
+def test_kernels_learn_what_autograd_learns(form: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here torch computes what the kernels of a GPU do."""
+    weights = []
+    for by_kernels in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setattr(runners, "learner_for", partial(_learner_for, by_kernels))
+            runner = OnPolicyRunner(env_for(form, 32), config(form))
+        assert isinstance(runner.agent.learner, FusedPolicyLearner) is by_kernels
+        first = runner.agent.flat.data.clone()
+        runner.learn(3)
+        weights.append(runner.agent.flat.data)
+    moved = (weights[0] - first).norm()
+    assert (weights[1] - weights[0]).norm() < 1e-3 * moved
 
 
 @pytest.mark.long
