@@ -118,7 +118,7 @@ class MAPPOLearner(PPOLearner):
     """
 
     config: MAPPOConfig
-    captured = None
+    changes_size = True
 
     def __init__(
         self,

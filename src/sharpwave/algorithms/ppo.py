@@ -45,7 +45,7 @@ class PPOLearner(PolicyLearner):
 
     config: PPOConfig
     losses = ("loss",)
-    captured: ClassVar[str | None] = "step"
+    captured = "step"
 
     def build(self) -> None:
         """Make the policy, its optimizer, and what changes on the device during an update."""

@@ -256,7 +256,7 @@ def _capture(learner: Any) -> None:
     kind = type(learner)
     # What somebody else's method does in Python nobody knows, unless it names the kind too.
     changed = {change.rpartition(" ")[2] for change in _changes(kind, _ours(kind))}
-    if not is_asked or learner.captured is None or (changed and "update_kind" not in changed):
+    if not is_asked or learner.changes_size or (changed and "update_kind" not in changed):
         return
     from sharpwave.learners.graphs import replay_as_graphs
 

@@ -70,9 +70,10 @@ class Learner(BaseLearner):
     """Other methods that `compile` compiles."""
     uncompiled: ClassVar[tuple[str, ...]] = ()
     """Methods that they call and that `compile` leaves as they are."""
-    captured: ClassVar[str | None] = "update"
-    """The method whose calls become CUDA graphs: `update`, or one that it calls for minibatches;
-    None where no two updates do the same."""
+    captured: ClassVar[str] = "update"
+    """The method whose calls become CUDA graphs: `update`, or one that it calls for minibatches."""
+    changes_size: ClassVar[bool] = False
+    """True if updates have other numbers of rows each time, for which no graph stands."""
     is_random: ClassVar[bool] = True
     """True if the policy is stochastic; a deterministic one plays its one action, also where a
     sample is asked for, and explores by noise in training alone."""
