@@ -26,6 +26,10 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         *("sharpwave.Trainer", "sharpwave.load_run", "sharpwave.Linear"),
         *("sharpwave.config.config.Config", "sharpwave.Learner", "sharpwave.Acted"),
     ),
+    "Learners of PPO": (
+        *("sharpwave.CuriousPPOLearner", "sharpwave.Curiosity", "sharpwave.SymmetricPPOLearner"),
+        "sharpwave.DistillationLearner",
+    ),
     "Tuning": ("sharpwave.tune", "sharpwave.Tuned", "sharpwave.tuning"),
     "Callbacks": (
         *("sharpwave.Callback", "sharpwave.CheckpointCallback", "sharpwave.EvalCallback"),

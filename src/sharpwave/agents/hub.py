@@ -13,8 +13,6 @@ import yaml
 
 from sharpwave.config.off_policy import MEMORY
 from sharpwave.core.optional import require
-from sharpwave.learners.actor import OF_THIS_MACHINE
-from sharpwave.loops.offline_data import MINARI
 from sharpwave.storage.checkpoints import (
     read_checkpoint,
     read_header,
@@ -126,6 +124,10 @@ def _saved(agent: Any, path: Path) -> dict[str, Any]:
 
 def _published(header: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     """The header of a checkpoint without what is of this machine alone."""
+    # These need gymnasium, which agents of one's own may do without.
+    from sharpwave.learners.actor import OF_THIS_MACHINE
+    from sharpwave.loops.offline_data import MINARI
+
     config = dict(header["config"])
     local = {name for name in OF_THIS_MACHINE if name in config}
     if config.get("buffer") not in BUFFERS:
