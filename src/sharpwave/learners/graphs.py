@@ -112,6 +112,11 @@ class _Methods:
         self._learner = learner
         names = [name for name in dir(type(learner)) if callable(getattr(type(learner), name))]
         self._assigned = {name: vars(learner).get(name) for name in names if name[0] != "_"}
+        self._made_of = learner.made_of()
+
+    def have_other_networks(self) -> bool:
+        """Return whether a part of a network, or a method of one, was replaced since."""
+        return bool(self._learner.made_of() != self._made_of)
 
     def are_others(self, captured: str) -> bool:
         """Return whether a method was reassigned since, beside those that replay graphs."""
@@ -137,7 +142,8 @@ class GraphedUpdates:
         """Learn from a batch, and count it."""
         learner = self._learner
         kind = learner.update_kind()
-        if kind is None or self._methods.are_others("update"):
+        methods = self._methods
+        if kind is None or methods.are_others("update") or methods.have_other_networks():
             return self._update(batch)  # type: ignore[no-any-return]
         before = learner.updates
         static, is_new = self._memory.take(replace(batch, indices=None))
@@ -162,9 +168,11 @@ class GraphedMinibatches:
         self._graphs = _Graphs(learner.generator)
         self._memory = _Memory()
         self._rows: dict[int, torch.Tensor] = {}
+        self._is_changed = False
 
     def update(self, batch: Any) -> dict[str, Any]:
         """Learn from a batch."""
+        self._is_changed = self._methods.have_other_networks()
         static, is_new = self._memory.take(batch)
         if is_new:
             self._graphs.clear()
@@ -172,7 +180,7 @@ class GraphedMinibatches:
 
     def step(self, batch: Any, rows: torch.Tensor) -> torch.Tensor:
         """One gradient step on some rows."""
-        if self._methods.are_others(self._captured):
+        if self._is_changed or self._methods.are_others(self._captured):
             return self._step(batch, rows)  # type: ignore[no-any-return]
         static = self._rows.setdefault(len(rows), rows.clone())
         static.copy_(rows)

@@ -89,6 +89,17 @@ class TorchLearner(Learner):
         """Sums a tensor over the processes that learn together; None where this one is alone."""
         return None if self.ranks.is_alone else self.ranks.sum
 
+    def made_of(self) -> list[Any]:
+        """All modules of the networks, and what was assigned to them in place of their methods."""
+        modules = [module for network in self.networks.values() for module in network.modules()]
+        assigned = [
+            (name, value)
+            for module in modules
+            for name, value in vars(module).items()
+            if name[0] != "_" and callable(value)
+        ]
+        return [*modules, *assigned]
+
     def follow_slowly(self, target: str, network: str, tau: float) -> None:
         """Polyak update: move a target network by the share τ towards another network."""
         self.flats[target].data.lerp_(self.flats[network].data, tau)

@@ -50,7 +50,9 @@ class GraphedRollouts:
         self._stream = torch.cuda.Stream(collector.device)
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: list[tuple[Any, Any]] = []
-        self._of: Any = None  # the buffer and discounts that the graphs have in them
+        self._made_of = learner.made_of()
+        self._buffer: Any = None  # which the graphs write to, by its addresses
+        self._discounts: Any = None
         self._first: dict[str, Any] = {}
         self._given: list[dict[str, Any]] = []  # of even and of odd steps
         self._is_given_up = False
@@ -58,8 +60,11 @@ class GraphedRollouts:
     @property
     def can_collect(self) -> bool:
         """True if graphs stand for what would happen without them."""
-        is_replaced = any(name in vars(self._learner) for name in REPLACEABLE)
-        return not (self._is_given_up or is_replaced or self._collector.buffer is None)
+        learner = self._learner
+        if self._is_given_up or self._collector.buffer is None:
+            return False
+        is_replaced = any(name in vars(learner) for name in REPLACEABLE)
+        return not is_replaced and learner.made_of() == self._made_of
 
     def clear(self) -> None:
         """Forget all graphs: the memory that they read has moved."""
@@ -74,10 +79,10 @@ class GraphedRollouts:
         """
         collector = self._collector
         buffer: Any = collector.buffer
-        of = id(buffer), buffer.gamma, buffer.gae_lambda
-        if of != self._of:
+        discounts = buffer.gamma, buffer.gae_lambda
+        if buffer is not self._buffer or discounts != self._discounts:
             self.clear()
-            self._of = of
+            self._buffer, self._discounts = buffer, discounts
         self._begin()
         if self._steps.env.capturable:
             self._collect_at_once()
@@ -90,7 +95,7 @@ class GraphedRollouts:
 
     def _collect_at_once(self) -> None:
         """One graph for environment and policy."""
-        environment = self._steps.env
+        environment = self._steps.env.env  # what lies below keeps the last observations too
         before = None if self._graphs else dict(_tensors_of(environment))
         self._run(0, self._all)
         if before is not None:
@@ -273,8 +278,6 @@ def _parts_of(environment: Any) -> Iterator[tuple[str, Any]]:
 def _tensors_of(environment: Any) -> Iterator[tuple[str, int]]:
     """Addresses of the tensors that an environment keeps, by attribute."""
     for name, value in _parts_of(environment):
-        if name == "_obs":  # the last observations, which are new in every step
-            continue
         for path, leaf in leaves(value) if isinstance(value, dict | tuple) else [("", value)]:
             if isinstance(leaf, torch.Tensor):
                 yield f"{name}.{path}" if path else name, leaf.data_ptr()

@@ -22,7 +22,8 @@ class OnCPU(GraphedRollouts):
 
     def __init__(self, collector: Any, learner: Any) -> None:
         self._collector, self._steps, self._actor = collector, collector.steps, collector.actor
-        self._learner, self._of, self._is_given_up = learner, None, False
+        self._learner, self._buffer, self._discounts = learner, None, None
+        self._made_of, self._is_given_up = learner.made_of(), False
         self.captured = 0
         self.clear()
 
@@ -145,6 +146,37 @@ def test_a_method_that_is_assigned_is_called() -> None:
     ppo.learner.act = mine
     ppo.loop.collect()
     assert len(seen) == OPTIONS["n_steps"]
+
+
+@pytest.mark.parametrize("what", ["method", "layer"])
+def test_a_policy_that_is_changed_is_what_acts(what: str) -> None:
+    ppo, _ = rollouts(Points(4), 3, graphed=True)
+    assert ppo.collector.graphs.can_collect
+    seen, act = [], ppo.policy.act
+
+    def mine(*args: Any, **options: Any) -> Any:
+        seen.append(1)
+        return act(*args, **options)
+
+    if what == "method":
+        ppo.policy.act = mine
+    else:
+        ppo.policy.actor[1] = torch.nn.ReLU()
+    assert not ppo.collector.graphs.can_collect
+    ppo.loop.collect()
+    assert len(seen) == (OPTIONS["n_steps"] if what == "method" else 0)
+
+
+def test_another_buffer_is_written_to() -> None:
+    """Graphs know a buffer by its memory, which another one may not have."""
+    ppo, _ = rollouts(Points(4), 3, graphed=True)
+    collector, graphs = ppo.collector, ppo.collector.graphs
+    for _ in range(3):
+        collector.buffer = None
+        ppo.loop.collect()
+        graphs.captured = 0
+        ppo.loop.collect()
+        assert graphs.captured == OPTIONS["n_steps"] + 1
 
 
 def test_numbers_that_are_not_finite_are_named_by_the_next_rollout() -> None:
