@@ -286,7 +286,8 @@ def main() -> None:
 def machine() -> dict[str, Any]:
     """Facts that belong to the figures."""
     names = {"torch": "torch", "triton": "triton", "rsl_rl": "rsl-rl-lib"}
-    versions = {name: metadata.version(package) for name, package in names.items()}
+    installed = {found.name for found in metadata.distributions()}
+    versions = {k: metadata.version(name) for k, name in names.items() if name in installed}
     today = datetime.date.today().isoformat()
     return {"gpu": torch.cuda.get_device_name(), "date": today, "versions": versions}
 
